@@ -95,7 +95,7 @@ struct Fixture {
     next: AtomicU64,
     /// Time of each create for its caller.
     latencies: Mutex<Vec<Duration>>,
-    _running: shell::Running,
+    _running: shell::ControlPlaneThreads,
     _folder: tempfile::TempDir,
 }
 

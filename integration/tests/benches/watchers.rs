@@ -40,7 +40,7 @@ const DAGS: u64 = 512;
 const TURNS: u64 = 5;
 
 /// A server in this process, on a unix socket.
-async fn serve(folder: &std::path::Path) -> (TestClient, shell::Running) {
+async fn serve(folder: &std::path::Path) -> (TestClient, shell::ControlPlaneThreads) {
     let catalogue = catalogue::builtin().expect("the built-in catalogue");
     let profile = catalogue.card(&"sim-16".parse().expect("a label")).expect("there").clone();
     let card = SharedSimCard::new(SimCard::new(profile.clone(), 1).expect("a valid profile"));

@@ -28,8 +28,6 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 use tonic::{Request, Status};
 
-use crate::Home;
-
 /// Adds the caller's identity where no certificate tells it, but no trace: a test adds one if it needs it.
 #[derive(Clone)]
 pub struct Identity(Option<AsciiMetadataValue>);
@@ -342,24 +340,6 @@ impl TestClient {
             None => Err("it has not ended".into()),
         }
     }
-}
-
-/// An operator's client of a daemon that has the catalogue, tenant `acme`, and these DAGs of it,
-/// which may not be ready yet.
-///
-/// # Panics
-/// The daemon rejects a request.
-pub async fn furnished(home: &Home, dags: &[&str]) -> TestClient {
-    let client = TestClient::connect(&home.socket(), "operator/test").await.expect("it serves");
-    let catalogue = snic_bitstream::catalogue::builtin().expect("the built-in catalogue");
-    client.register(&catalogue).await;
-    client.create_tenant("acme").await.expect("a tenant");
-    let spec = DagSpec::chain(&["nat".parse().expect("an NT type")], Bandwidth::from_gbps(1));
-    for dag in dags {
-        let (tenant, dag) = ("acme".parse().expect("a label"), dag.parse().expect("a label"));
-        client.create_dag(&DagName { tenant, dag }, &spec).await.expect("there is room");
-    }
-    client
 }
 
 /// The trace and the span of [`create_in_trace`]'s request.

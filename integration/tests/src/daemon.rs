@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use snic_domain::{Bandwidth, DagName, DagSpec};
+
 use crate::TestClient;
 
 /// Longest time for a daemon to start or to stop.
@@ -205,4 +207,22 @@ impl Drop for DaemonProcess {
             let _ = child.wait();
         }
     }
+}
+
+/// An operator's client of a daemon that has the catalogue, tenant `acme`, and these DAGs of it,
+/// which may not be ready yet.
+///
+/// # Panics
+/// The daemon rejects a request.
+pub async fn furnished(home: &Home, dags: &[&str]) -> TestClient {
+    let client = TestClient::connect(&home.socket(), "operator/test").await.expect("it serves");
+    let catalogue = snic_bitstream::catalogue::builtin().expect("the built-in catalogue");
+    client.register(&catalogue).await;
+    client.create_tenant("acme").await.expect("a tenant");
+    let spec = DagSpec::chain(&["nat".parse().expect("an NT type")], Bandwidth::from_gbps(1));
+    for dag in dags {
+        let (tenant, dag) = ("acme".parse().expect("a label"), dag.parse().expect("a label"));
+        client.create_dag(&DagName { tenant, dag }, &spec).await.expect("there is room");
+    }
+    client
 }

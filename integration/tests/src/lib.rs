@@ -11,9 +11,9 @@ pub mod keys;
 pub mod large;
 mod metrics;
 
-pub use client::{PARENT, TRACE, TestClient, create_in_trace, furnished};
+pub use client::{PARENT, TRACE, TestClient, create_in_trace};
 pub use collector::{Collector, attribute, hex};
-pub use daemon::{DaemonProcess, Home, program};
+pub use daemon::{DaemonProcess, Home, furnished, program};
 pub use metrics::{free_address, metric, metrics_page};
 
 /// The user of this process as everybody on a unix socket: tests act as many callers.

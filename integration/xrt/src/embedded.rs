@@ -13,7 +13,7 @@ use snic_front::uploads::{Upload, UploadCheck, UploadFindings, UploadProblem};
 use snic_ports::card::Card as _;
 use snic_ports::store::memory::MemoryStore;
 use snic_server::ServerSettings;
-use snic_server::shell::{self, CardSlot, OpenedCard, Running};
+use snic_server::shell::{self, CardSlot, ControlPlaneThreads, OpenedCard};
 use tokio::sync::oneshot;
 
 /// A control plane that serves on a unix socket.
@@ -21,7 +21,7 @@ pub struct Embedded {
     pub card: SharedSimCard,
     folder: tempfile::TempDir,
     _stop: oneshot::Sender<()>,
-    running: Option<Running>,
+    running: Option<ControlPlaneThreads>,
 }
 
 impl Embedded {

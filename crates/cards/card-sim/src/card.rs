@@ -21,7 +21,7 @@ use crate::frames::{FrameId, Frames, Preparation};
 use crate::load::LoadMeter;
 use crate::measurement::Measurements;
 use crate::memory::Memory;
-use crate::plane::{Ended, MemoryAccess, Plane, PlaneOptions};
+use crate::plane::{EndedWork, MemoryAccess, Plane, PlaneOptions};
 use crate::processors::Processors;
 use crate::profile::{InvalidProfile, check};
 use crate::region::Content;
@@ -247,11 +247,11 @@ impl SimCard {
     fn run_until(&mut self, cycle: u64) {
         while let Some(ended) = self.plane.run(cycle) {
             match ended {
-                Ended::Load(generation) if generation == self.controller.generation => {
+                EndedWork::Load(generation) if generation == self.controller.generation => {
                     self.finish_load();
                 }
-                Ended::Load(_) => {}
-                Ended::State(region, generation) => self.finish_state(region, generation),
+                EndedWork::Load(_) => {}
+                EndedWork::State(region, generation) => self.finish_state(region, generation),
             }
         }
     }
@@ -362,7 +362,7 @@ impl SimCard {
             self.plane.rows_changed(&rows);
             let configurations = self.configurator.committed();
             self.plane.start_programs(&rows, &configurations);
-            self.plane.tell_dags(&rows, &configurations);
+            self.plane.report_dags(&rows, &configurations);
         }
     }
 
@@ -380,7 +380,7 @@ impl SimCard {
             if self.controller.load.as_ref().is_some_and(|load| load.region == number) {
                 region.empty(Content::Broken);
                 self.controller.end(self.plane.now, Err(LOAD_ERROR_PACKETS));
-                self.tell_emptied(number);
+                self.report_emptied(number);
             }
         }
         self.plane.region_changed(number);
@@ -427,7 +427,7 @@ impl SimCard {
     }
 
     /// Tells the holder of the frames to forget what a region held.
-    fn tell_emptied(&mut self, region: u8) {
+    fn report_emptied(&mut self, region: u8) {
         if let Some(frames) = self.plane.frames() {
             frames.emptied(region);
         }
@@ -449,7 +449,7 @@ impl SimCard {
             Some(Preparation::Ready) | None => identify(&bytes, &self.profile),
         };
         if outcome.is_err() {
-            self.tell_emptied(number);
+            self.report_emptied(number);
         }
         let clock = self.plane.clock();
         let region = &mut self.plane.regions[usize::from(number)];

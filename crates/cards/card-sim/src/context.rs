@@ -21,7 +21,7 @@ const TOTALS: u32 = 2;
 
 /// A packet, as far as NTs count it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Counted {
+pub(crate) struct CountedPacket {
     pub(crate) uid: u32,
     pub(crate) flow: u32,
     pub(crate) bytes: u64,
@@ -70,7 +70,7 @@ impl Contexts {
     }
 
     /// A packet goes through the NT of a slot.
-    pub(crate) fn count(&mut self, slot: u32, packet: Counted) {
+    pub(crate) fn count(&mut self, slot: u32, packet: CountedPacket) {
         self.torn |= self.moving == Some(packet.uid);
         let (first, bytes) = self.slots[slot as usize];
         let (first, words) = (first / WORD, bytes / WORD);

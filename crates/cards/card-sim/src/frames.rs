@@ -42,7 +42,7 @@ pub struct FrameAtNt {
 
 /// Result of an NT for a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Passed {
+pub enum NtOutcome {
     /// It goes on with this length.
     On {
         /// Its length now.
@@ -93,7 +93,7 @@ pub enum Preparation {
 /// Holder of the bytes of frames, which knows what NTs do with them.
 pub trait Frames: Any + Send + fmt::Debug {
     /// A frame passes an NT.
-    fn pass(&mut self, passage: &FrameAtNt) -> Passed;
+    fn pass(&mut self, passage: &FrameAtNt) -> NtOutcome;
 
     /// The next frame that an NT made in the last [`Frames::pass`].
     fn made(&mut self) -> Option<MadeFrame>;

@@ -54,7 +54,7 @@ pub use capture::{Capture, InvalidCapture};
 pub use card::{Accesses, SimCard, SourceId};
 pub use faults::Faults;
 pub use frame::{FRAME_BYTES_MAX, FRAME_BYTES_MIN};
-pub use frames::{FrameAtNt, FrameId, Frames, MadeFrame, Passed, Preparation, Sighting};
+pub use frames::{FrameAtNt, FrameId, Frames, MadeFrame, NtOutcome, Preparation, Sighting};
 pub use histogram::Latency;
 pub use load::LoadMeter;
 pub use measurement::{DagMeasurement, Measurements};

@@ -17,7 +17,7 @@ use crate::card::SimCard;
 use crate::crc::crc32c;
 use crate::region::{Content, Region};
 use crate::wheel::Event;
-use crate::wrapper::Busy;
+use crate::wrapper::PendingCommand;
 
 /// The words of a head that are not zero.
 fn head(uid: u32, context: &[u8], identity: ChainIdentity) -> Vec<u8> {
@@ -83,7 +83,8 @@ impl SimCard {
         let rate = self.profile.save_area.bytes_per_second;
         let cycles = self.plane.clock().cycles_for(bytes.into(), rate);
         let region = &mut self.plane.regions[at];
-        let busy = Busy { command, epoch: region.epoch, fails: self.fault_rng.state_fails() };
+        let busy =
+            PendingCommand { command, epoch: region.epoch, fails: self.fault_rng.state_fails() };
         let wrapper = &mut self.wrappers[at];
         if command != STATE_ERASE {
             region.contexts.moving = Some(wrapper.uid);
@@ -112,7 +113,7 @@ impl SimCard {
     }
 
     /// The host ends a command, or the region was taken from under it.
-    fn end_state(&mut self, number: u8, busy: Busy) {
+    fn end_state(&mut self, number: u8, busy: PendingCommand) {
         let wrapper = &mut self.wrappers[usize::from(number)];
         let region = &mut self.plane.regions[usize::from(number)];
         region.contexts.moving = None;

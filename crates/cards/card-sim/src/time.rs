@@ -124,7 +124,7 @@ pub(crate) struct Meter {
 
 /// When a unit begins, and when it can take the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Served {
+pub(crate) struct ServiceTime {
     /// The cycle at which it begins.
     pub(crate) start: u64,
     /// The cycle at which the last bit is through.
@@ -149,13 +149,13 @@ impl Meter {
 
     /// Serves `bits` as soon as it can, at `now` or later.
     #[inline]
-    pub(crate) fn serve(&mut self, now: u64, bits: u64) -> Served {
+    pub(crate) fn serve(&mut self, now: u64, bits: u64) -> ServiceTime {
         self.serve_work(now, self.rate.work(bits))
     }
 
     /// The same for a port, which takes at least `beats` cycles whatever its rate.
     #[inline]
-    pub(crate) fn serve_beats(&mut self, now: u64, bits: u64, beats: u64) -> Served {
+    pub(crate) fn serve_beats(&mut self, now: u64, bits: u64, beats: u64) -> ServiceTime {
         self.serve_work(now, self.beats_work(bits, beats))
     }
 
@@ -167,13 +167,13 @@ impl Meter {
 
     /// The same for work that was computed by hand.
     #[inline]
-    pub(crate) fn serve_work(&mut self, now: u64, work: u64) -> Served {
+    pub(crate) fn serve_work(&mut self, now: u64, work: u64) -> ServiceTime {
         // What waited for this very cycle goes on from the fraction in which the unit became free:
         // otherwise every packet that waits would lose up to a cycle.
         let idle = self.free.up() < now;
         let start = if idle { Moment { cycle: now, parts: 0 } } else { self.free };
         self.free = start.plus(work, self.rate.bits);
-        Served { start: start.up(), end: self.free.up() }
+        ServiceTime { start: start.up(), end: self.free.up() }
     }
 
     /// Forgets all that lies before `cycle`: what was not used by then is lost.
@@ -273,7 +273,7 @@ mod tests {
     fn a_busy_meter_loses_no_fraction() {
         let mut meter = Meter::new(CLOCK.rate(30_000_000_000).expect("not zero"));
         let first = meter.serve(0, 512);
-        assert_eq!(first, Served { start: 0, end: 5 }, "4.27 cycles");
+        assert_eq!(first, ServiceTime { start: 0, end: 5 }, "4.27 cycles");
         for _ in 0..14 {
             meter.serve(0, 512);
         }

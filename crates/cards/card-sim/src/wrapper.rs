@@ -7,7 +7,7 @@ use snic_tables::registers::{
 
 /// A command under way.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Busy {
+pub(crate) struct PendingCommand {
     pub(crate) command: u32,
     /// Epoch of the region, when it began.
     pub(crate) epoch: u16,
@@ -23,7 +23,7 @@ pub(crate) struct Wrapper {
     pub(crate) length: u32,
     pub(crate) check: u32,
     pub(crate) moved: u32,
-    pub(crate) busy: Option<Busy>,
+    pub(crate) busy: Option<PendingCommand>,
     pub(crate) outcome: Option<Result<(), u32>>,
     /// Counts commands, so that the event of one that was ended ends no other.
     pub(crate) generation: u16,

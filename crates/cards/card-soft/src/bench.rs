@@ -8,7 +8,7 @@ use snic_domain::{DagUid, Timestamp};
 use snic_nts::{Packet, Pool};
 
 use crate::FRAME_BYTES_MAX;
-use crate::datapath::{Datapath, FrameRoute, Leaving};
+use crate::datapath::{Datapath, DepartingFrame, FrameRoute};
 use crate::machine::FRAMES_MAX;
 use crate::modules::Modules;
 use crate::port_guard::is_link_control;
@@ -85,7 +85,7 @@ impl FrameBench {
     /// The next frame that left the card.
     pub fn left(&self, card: &mut SimCard) -> Option<LeftFrame> {
         loop {
-            let Leaving { packet, way, back, at } = Self::datapath(card).leaving()?;
+            let DepartingFrame { packet, way, back, at } = Self::datapath(card).leaving()?;
             if !is_link_control(packet.bytes()) {
                 return Some(LeftFrame { packet, port: way.from, back, at });
             }

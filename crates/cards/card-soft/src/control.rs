@@ -18,7 +18,7 @@ use snic_ports::remote::{receive, send};
 
 use crate::SoftCardSettings;
 use crate::machine::{Job, Machine};
-use crate::poller::{Bell, Poller};
+use crate::poller::{Notifier, Poller};
 use crate::ports::OpenPort;
 use crate::process::CardFolder;
 use crate::protocol::ControlReply;
@@ -110,7 +110,7 @@ pub fn serve_folder(
 
 /// The card at a listener, until nobody can ask any more.
 fn run(machine: Machine, listener: UnixListener) -> io::Result<()> {
-    let bell = Bell::new()?;
+    let bell = Notifier::new()?;
     let mut poller = Poller::new(bell.clone(), machine.switch().fds())?;
     let (jobs, inbox) = sync_channel(CONNECTIONS_MAX);
     std::thread::Builder::new().name("card-listener".into()).spawn(move || {
@@ -120,7 +120,8 @@ fn run(machine: Machine, listener: UnixListener) -> io::Result<()> {
                 open.fetch_sub(1, Ordering::Relaxed);
                 continue;
             }
-            let (desk, left) = (Desk { jobs: jobs.clone(), bell: bell.clone() }, Arc::clone(&open));
+            let (desk, left) =
+                (RequestQueue { jobs: jobs.clone(), bell: bell.clone() }, Arc::clone(&open));
             let thread = std::thread::Builder::new().name("card-connection".into());
             let started = thread.spawn(move || {
                 // A connection that breaks is over; the card goes on.
@@ -161,12 +162,12 @@ fn lock(place: &CardFolder) -> Result<File, SoftCardFailure> {
 }
 
 /// Where a connection hands in what it is asked.
-struct Desk {
+struct RequestQueue {
     jobs: SyncSender<Job>,
-    bell: Bell,
+    bell: Notifier,
 }
 
-impl Desk {
+impl RequestQueue {
     fn serve(&self, stream: UnixStream) -> io::Result<()> {
         let mut reader = BufReader::new(stream.try_clone()?);
         let mut writer = stream;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rand_chacha::ChaCha8Rng;
-use snic_card_sim::{FrameAtNt, FrameId, Frames, MadeFrame, Passed, Preparation, Sighting};
+use snic_card_sim::{FrameAtNt, FrameId, Frames, MadeFrame, NtOutcome, Preparation, Sighting};
 use snic_domain::{DagUid, NtNumber, Timestamp};
 use snic_nts::{Direction, Packet, Pool, Verdict};
 use snic_tables::{DagRow, DropCause, GuardRow};
@@ -26,7 +26,7 @@ pub(crate) struct FrameRoute {
 
 /// A frame that leaves the card.
 #[derive(Debug)]
-pub(crate) struct Leaving {
+pub(crate) struct DepartingFrame {
     pub(crate) packet: Packet,
     pub(crate) way: FrameRoute,
     /// An NT sends it back to where it came from.
@@ -37,7 +37,7 @@ pub(crate) struct Leaving {
 
 /// A frame on the card.
 #[derive(Debug)]
-struct Held {
+struct HeldFrame {
     packet: Packet,
     way: FrameRoute,
     /// Tells it from all others, for people who watch.
@@ -62,12 +62,12 @@ const NO_ROUTE: FrameRoute = FrameRoute { from: usize::MAX, to: None };
 /// The frames, and what works on them.
 #[derive(Debug)]
 pub(crate) struct Datapath {
-    places: Vec<Option<Held>>,
+    places: Vec<Option<HeldFrame>>,
     /// Frames so far.
     serial: u64,
     free: Vec<u32>,
     made: VecDeque<MadeFrame>,
-    leaving: VecDeque<Leaving>,
+    leaving: VecDeque<DepartingFrame>,
     by_timers: VecDeque<TimerFrame>,
     pub(crate) tasks: Tasks,
     pub(crate) modules: Modules,
@@ -145,19 +145,19 @@ impl Datapath {
     ) -> Option<FrameId> {
         let at = self.free.pop()?;
         self.serial += 1;
-        let held = Held { packet, way, serial: self.serial, load, behind };
+        let held = HeldFrame { packet, way, serial: self.serial, load, behind };
         self.places[at as usize] = Some(held);
         Some(FrameId(at))
     }
 
-    fn take(&mut self, frame: FrameId) -> Option<Held> {
+    fn take(&mut self, frame: FrameId) -> Option<HeldFrame> {
         let taken = self.places.get_mut(frame.0 as usize)?.take()?;
         self.free.push(frame.0);
         Some(taken)
     }
 
     /// The next frame that leaves the card.
-    pub(crate) fn leaving(&mut self) -> Option<Leaving> {
+    pub(crate) fn leaving(&mut self) -> Option<DepartingFrame> {
         self.leaving.pop_front()
     }
 
@@ -168,7 +168,7 @@ impl Datapath {
             self.serial += 1;
             // A frame is shorter than the pool's buffers.
             let bytes = packet.len() as u32;
-            let held = Held { packet, way, serial: self.serial, load, behind: None };
+            let held = HeldFrame { packet, way, serial: self.serial, load, behind: None };
             self.places[at as usize] = Some(held);
             if let Some((load, _)) = load {
                 self.loads.made(load);
@@ -180,32 +180,32 @@ impl Datapath {
 }
 
 impl Frames for Datapath {
-    fn pass(&mut self, passage: &FrameAtNt) -> Passed {
+    fn pass(&mut self, passage: &FrameAtNt) -> NtOutcome {
         let key = (passage.uid.raw(), passage.nt);
         // A branch of a fork that nobody waits for may come after the packet has left.
         let held = &mut self.places[passage.frame.0 as usize];
-        let Some(Held { packet, way, load, behind, .. }) = held else {
-            return Passed::On { bytes: passage.bytes };
+        let Some(HeldFrame { packet, way, load, behind, .. }) = held else {
+            return NtOutcome::On { bytes: passage.bytes };
         };
         if let Some(nt) = behind {
             if *nt == passage.nt {
                 *behind = None;
             }
-            return Passed::On { bytes: passage.bytes };
+            return NtOutcome::On { bytes: passage.bytes };
         }
         let (way, load) = (*way, *load);
         let by_module = self.modules.process(passage, packet, &mut self.tasks.context(passage.now));
         let verdict = by_module.or_else(|| self.tasks.process(key, packet, passage.now));
         let Some(verdict) = verdict else {
-            return Passed::On { bytes: passage.bytes };
+            return NtOutcome::On { bytes: passage.bytes };
         };
         let bytes = packet.len() as u32;
         self.hold_emitted(way, load);
         match verdict {
-            Verdict::Forward => Passed::On { bytes },
-            Verdict::Reply => Passed::Back { bytes },
-            Verdict::Consume => Passed::UsedUp,
-            Verdict::Drop(_) => Passed::Dropped,
+            Verdict::Forward => NtOutcome::On { bytes },
+            Verdict::Reply => NtOutcome::Back { bytes },
+            Verdict::Consume => NtOutcome::UsedUp,
+            Verdict::Drop(_) => NtOutcome::Dropped,
         }
     }
 
@@ -221,20 +221,20 @@ impl Frames for Datapath {
 
     fn out(&mut self, frame: FrameId, back: bool, now: Timestamp) {
         match self.take(frame) {
-            Some(Held { packet, load: Some((load, since)), .. }) => {
+            Some(HeldFrame { packet, load: Some((load, since)), .. }) => {
                 self.loads.served(load, packet.len(), now.since(since));
             }
             // The DAG has not the NT any more that made it.
-            Some(Held { behind: Some(_), .. }) => {}
-            Some(Held { packet, way, load: None, .. }) => {
-                self.leaving.push_back(Leaving { packet, way, back, at: now });
+            Some(HeldFrame { behind: Some(_), .. }) => {}
+            Some(HeldFrame { packet, way, load: None, .. }) => {
+                self.leaving.push_back(DepartingFrame { packet, way, back, at: now });
             }
             None => {}
         }
     }
 
     fn gone(&mut self, frame: FrameId, cause: DropCause) {
-        if let Some(Held { load: Some((load, _)), .. }) = self.take(frame) {
+        if let Some(HeldFrame { load: Some((load, _)), .. }) = self.take(frame) {
             self.loads.dropped(load, cause);
         }
     }

@@ -9,8 +9,6 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use snic_nts::config::Mac;
 
-use crate::stations::Station;
-
 /// Most stations of one failover.
 const MACS_MAX: usize = 64;
 
@@ -72,7 +70,7 @@ impl Failover {
     }
 
     /// The functions that may use each station.
-    pub(crate) fn by_station(failovers: &[Self]) -> BTreeMap<Station, Vec<u16>> {
+    pub(crate) fn by_station(failovers: &[Self]) -> BTreeMap<[u8; 6], Vec<u16>> {
         let of = |failover: &Self| {
             let functions = failover.functions.clone();
             failover.macs.iter().map(move |mac| (mac.0, functions.clone())).collect::<Vec<_>>()

@@ -103,7 +103,7 @@ impl PortFragments {
     }
 
     /// Looks at a packet with this header; a later fragment gets its first one's protocol and ports.
-    pub(crate) fn look(
+    pub(crate) fn track(
         &mut self,
         layout: Option<&Layout>,
         header: &mut Header,
@@ -205,9 +205,9 @@ mod tests {
         [fragment(0x2000, &udp), fragment(2, &[9; 16])]
     }
 
-    fn look(port: &mut PortFragments, frame: &[u8], now: Timestamp) -> (FragmentOrder, Header) {
+    fn track(port: &mut PortFragments, frame: &[u8], now: Timestamp) -> (FragmentOrder, Header) {
         let (mut header, layout) = header::read(frame, 3);
-        let order = port.look(layout.as_ref(), &mut header, now);
+        let order = port.track(layout.as_ref(), &mut header, now);
         (order, header)
     }
 
@@ -215,14 +215,14 @@ mod tests {
     fn later_fragments_are_classified_as_their_first() {
         let (mut port, now) = (PortFragments::new(), Timestamp::from_nanos(1));
         let [first, later] = fragments(7);
-        let (order, of_first) = look(&mut port, &first, now);
+        let (order, of_first) = track(&mut port, &first, now);
         assert!(matches!(order, FragmentOrder::First(_)));
         assert_eq!((of_first.source_port, of_first.destination_port), (1_000, 53));
-        assert_eq!(look(&mut port, &later, now), (FragmentOrder::GoesOn, of_first));
+        assert_eq!(track(&mut port, &later, now), (FragmentOrder::GoesOn, of_first));
         let [_, other] = fragments(8);
-        assert!(matches!(look(&mut port, &other, now).0, FragmentOrder::Early(_)));
+        assert!(matches!(track(&mut port, &other, now).0, FragmentOrder::Early(_)));
         let late = now + LIFETIME;
-        assert!(matches!(look(&mut port, &later, late).0, FragmentOrder::Early(_)));
+        assert!(matches!(track(&mut port, &later, late).0, FragmentOrder::Early(_)));
     }
 
     #[test]
@@ -231,14 +231,14 @@ mod tests {
         let pool = Pool::new(64, 2_048);
         let hold = |port: &mut PortFragments, id: u8| {
             let [_, later] = fragments(id);
-            let (FragmentOrder::Early(key), header) = look(port, &later, now) else { panic!() };
+            let (FragmentOrder::Early(key), header) = track(port, &later, now) else { panic!() };
             port.hold(key, (pool.copy_of(&later).expect("a buffer"), WAY, header), now)
         };
         for id in 0..48 {
             assert!(hold(&mut port, id).is_none());
         }
         let [first, later] = fragments(7);
-        let (FragmentOrder::First(key), of_first) = look(&mut port, &first, now) else { panic!() };
+        let (FragmentOrder::First(key), of_first) = track(&mut port, &first, now) else { panic!() };
         let behind = port.next_behind(&key).expect("one has waited");
         assert_eq!((behind.packet.bytes(), behind.header), (&later[..], of_first));
         assert!(port.next_behind(&key).is_none());
@@ -254,17 +254,17 @@ mod tests {
     fn a_port_remembers_no_more_than_it_has_places_for() {
         let mut port = PortFragments::new();
         let [first, later] = fragments(7);
-        look(&mut port, &first, Timestamp::from_nanos(1));
+        track(&mut port, &first, Timestamp::from_nanos(1));
         let capacity = port.firsts.capacity();
         for round in 0..4_u8 {
             for id in 0..=255 {
                 let [mut first, _] = fragments(id);
                 snic_nts::wire::replace_bytes(&mut first, 24, 28, &[0, round]);
-                look(&mut port, &first, Timestamp::from_nanos(2));
+                track(&mut port, &first, Timestamp::from_nanos(2));
             }
         }
         assert!(port.firsts.len() <= PACKETS_MAX && port.firsts.capacity() <= capacity);
-        let order = look(&mut port, &later, Timestamp::from_nanos(3)).0;
+        let order = track(&mut port, &later, Timestamp::from_nanos(3)).0;
         assert!(matches!(order, FragmentOrder::Early(_)), "it was the oldest");
     }
 }

@@ -16,7 +16,7 @@ use snic_ports::remote::{PAYLOAD_BYTES_MAX, to_bytes, to_words};
 use snic_tables::DropCause;
 
 use crate::captures::CAPTURES_MAX;
-use crate::datapath::{Datapath, FrameRoute, Leaving};
+use crate::datapath::{Datapath, DepartingFrame, FrameRoute};
 use crate::fragments::{FragmentOrder, PortFragments};
 use crate::header::{self, NO_FUNCTION};
 use crate::loads::{LOADS_MAX, LoadId, LoadRefused};
@@ -24,7 +24,7 @@ use crate::modules::Modules;
 use crate::poller::Poller;
 use crate::protocol::{ControlReply, ControlRequest, Observation};
 use crate::stations::Receiver as Whom;
-use crate::switch::{Looked, Side, Switch, Target};
+use crate::switch::{PortPoll, Side, Switch, Target};
 use crate::{FRAME_BYTES_MAX, SoftCardSettings};
 
 /// Frames on the card at once: a packet store of 800 KB full of the smallest, and 19 MB of buffers.
@@ -145,7 +145,7 @@ impl Machine {
         self.note_standstill(now);
         self.datapath().tasks.expire(now);
         self.datapath().modules.expire(now);
-        self.switch.look_at_drops(now);
+        self.switch.poll_drops(now);
         for port in 0..self.fragments.len() {
             while let Some(waiting) = self.fragments[port].next_expired(now) {
                 self.hand(waiting.packet, waiting.way, &waiting.header);
@@ -159,9 +159,9 @@ impl Machine {
         for port in 0..self.switch.len() {
             for _ in 0..BATCH {
                 match self.switch.receive(port, &self.pool, now) {
-                    Looked::Frame(arrival) => self.arrive(arrival.packet, arrival.from),
-                    Looked::Lost => {}
-                    Looked::Nothing => break,
+                    PortPoll::Frame(arrival) => self.arrive(arrival.packet, arrival.from),
+                    PortPoll::Lost => {}
+                    PortPoll::Nothing => break,
                 }
                 frames += 1;
             }
@@ -257,7 +257,7 @@ impl Machine {
         let Some(fragments) = self.fragments.get_mut(way.from) else {
             return self.hand(packet, way, &header);
         };
-        match fragments.look(layout.as_ref(), &mut header, now) {
+        match fragments.track(layout.as_ref(), &mut header, now) {
             FragmentOrder::GoesOn => self.hand(packet, way, &header),
             FragmentOrder::First(key) => {
                 self.hand(packet, way, &header);
@@ -308,7 +308,7 @@ impl Machine {
         frames
     }
 
-    fn send(&mut self, leaving: Leaving) {
+    fn send(&mut self, leaving: DepartingFrame) {
         let from = leaving.way.from;
         match self.switch.target(&leaving) {
             Target::Port(port) => self.switch.send(port, leaving.packet),

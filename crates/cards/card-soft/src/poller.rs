@@ -11,9 +11,9 @@ use crate::ports::system::PollSet;
 
 /// Rings when a request waits; any thread may ring.
 #[derive(Debug, Clone)]
-pub(crate) struct Bell(Arc<OwnedFd>);
+pub(crate) struct Notifier(Arc<OwnedFd>);
 
-impl Bell {
+impl Notifier {
     pub(crate) fn new() -> io::Result<Self> {
         let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         Ok(Self(Arc::new(fd)))
@@ -34,12 +34,12 @@ impl Bell {
 /// arrives costs its sender no wake-up.
 pub(crate) struct Poller {
     all: PollSet,
-    bell: Bell,
+    bell: Notifier,
 }
 
 impl Poller {
     pub(crate) fn new<'a>(
-        bell: Bell,
+        bell: Notifier,
         fds: impl Iterator<Item = BorrowedFd<'a>>,
     ) -> io::Result<Self> {
         let mut all = vec![bell.0.try_clone()?];

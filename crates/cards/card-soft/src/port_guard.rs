@@ -91,7 +91,7 @@ impl FunctionGuard {
 
 /// Why a port refuses a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum FrameRefusal {
     /// A control frame of the link.
     Control,
     /// Its source is no station's address, not one of the function's, or another function's.
@@ -102,7 +102,7 @@ pub(crate) enum Refused {
     GroupRate,
 }
 
-impl Refused {
+impl FrameRefusal {
     /// Counts the frame at its port.
     pub(crate) const fn count(self, counts: &mut PortTraffic) {
         match self {
@@ -156,33 +156,33 @@ impl PortGuard {
     }
 
     /// Whether a frame may come in.
-    pub(crate) fn admit(&mut self, frame: &[u8], now: Timestamp) -> Result<(), Refused> {
+    pub(crate) fn admit(&mut self, frame: &[u8], now: Timestamp) -> Result<(), FrameRefusal> {
         self.may_leave(frame)?;
         if frame.len() < ETHERNET_BYTES {
-            return Err(Refused::Source);
+            return Err(FrameRefusal::Source);
         }
         let source = [frame[6], frame[7], frame[8], frame[9], frame[10], frame[11]];
         let is_station = source[0] & 1 == 0 && source != [0; 6];
         if !is_station {
-            return Err(Refused::Source);
+            return Err(FrameRefusal::Source);
         }
         if self.limits.macs.as_ref().is_some_and(|macs| !macs.contains(&Mac(source))) {
-            return Err(Refused::Source);
+            return Err(FrameRefusal::Source);
         }
         if frame[0] & 1 == 1 && !self.take_token(now) {
-            return Err(Refused::GroupRate);
+            return Err(FrameRefusal::GroupRate);
         }
         Ok(())
     }
 
     /// Whether a frame may go out by this port.
-    pub(crate) fn may_leave(&self, frame: &[u8]) -> Result<(), Refused> {
+    pub(crate) fn may_leave(&self, frame: &[u8]) -> Result<(), FrameRefusal> {
         if is_link_control(frame) {
-            return Err(Refused::Control);
+            return Err(FrameRefusal::Control);
         }
         let has_vlan = |vlan: u16| self.limits.vlans.as_ref().is_none_or(|all| all.contains(&vlan));
         let mut vlans = wire::vlans(frame).filter(|vlan| *vlan != 0);
-        if vlans.all(has_vlan) { Ok(()) } else { Err(Refused::Vlan) }
+        if vlans.all(has_vlan) { Ok(()) } else { Err(FrameRefusal::Vlan) }
     }
 
     fn take_token(&mut self, now: Timestamp) -> bool {
@@ -237,7 +237,7 @@ mod tests {
         Timestamp::ZERO + Duration::from_millis(millis)
     }
 
-    fn admit(guard: &FunctionGuard, frame: &[u8]) -> Result<(), Refused> {
+    fn admit(guard: &FunctionGuard, frame: &[u8]) -> Result<(), FrameRefusal> {
         PortGuard::new(guard.clone()).admit(frame, at(0))
     }
 
@@ -282,16 +282,16 @@ mod tests {
         let only = FunctionGuard { macs: Some(vec![Mac(STATION)]), ..any.clone() };
         for (from, by_any, by_only) in [
             (STATION, Ok(()), Ok(())),
-            ([2, 0, 0, 0, 0, 2], Ok(()), Err(Refused::Source)),
-            ([3, 0, 0, 0, 0, 1], Err(Refused::Source), Err(Refused::Source)),
-            ([0xFF; 6], Err(Refused::Source), Err(Refused::Source)),
-            ([0; 6], Err(Refused::Source), Err(Refused::Source)),
+            ([2, 0, 0, 0, 0, 2], Ok(()), Err(FrameRefusal::Source)),
+            ([3, 0, 0, 0, 0, 1], Err(FrameRefusal::Source), Err(FrameRefusal::Source)),
+            ([0xFF; 6], Err(FrameRefusal::Source), Err(FrameRefusal::Source)),
+            ([0; 6], Err(FrameRefusal::Source), Err(FrameRefusal::Source)),
         ] {
             let frame = frame([0xFF; 6], from, &[8, 6]);
             assert_eq!((admit(&any, &frame), admit(&only, &frame)), (by_any, by_only), "{from:?}");
         }
         for length in 0..14 {
-            assert_eq!(admit(&any, &[2; 14][..length]), Err(Refused::Source), "{length}");
+            assert_eq!(admit(&any, &[2; 14][..length]), Err(FrameRefusal::Source), "{length}");
         }
     }
 
@@ -312,7 +312,7 @@ mod tests {
             (&[5], &[0x88, 0xA8, 0, 5, 0x81, 0, 0, 6], false),
         ] {
             let tagged = frame([2; 6], STATION, &[tags, &[8, 0]].concat());
-            let expected = if passes { Ok(()) } else { Err(Refused::Vlan) };
+            let expected = if passes { Ok(()) } else { Err(FrameRefusal::Vlan) };
             assert_eq!(admit(&guard(vlans), &tagged), expected, "{vlans:?} {tags:02x?}");
             let out = PortGuard::new(guard(vlans)).may_leave(&tagged);
             assert_eq!(out, expected, "out: {vlans:?} {tags:02x?}");
@@ -330,7 +330,7 @@ mod tests {
             (0..100).filter(|_| guard.admit(&all, at(millis)).is_ok()).count()
         };
         assert_eq!(passed(&mut guard, 0), 10, "a second's worth");
-        assert_eq!(guard.admit(&all, at(0)), Err(Refused::GroupRate));
+        assert_eq!(guard.admit(&all, at(0)), Err(FrameRefusal::GroupRate));
         assert_eq!(guard.admit(&one, at(0)), Ok(()));
         assert_eq!(passed(&mut guard, 99), 0);
         assert_eq!(passed(&mut guard, 100), 1);
@@ -354,17 +354,17 @@ mod tests {
         for (frame, expected) in [
             (from(given, &[]), Ok(())),
             (from(STATION, &[]), Ok(())),
-            (from(other, &[]), Err(Refused::Source)),
+            (from(other, &[]), Err(FrameRefusal::Source)),
             (from(given, &tag_6), Ok(())),
-            (from(given, &tag_5), Err(Refused::Vlan)),
+            (from(given, &tag_5), Err(FrameRefusal::Vlan)),
             (to_all.clone(), Ok(())),
-            (to_all.clone(), Err(Refused::GroupRate)),
+            (to_all.clone(), Err(FrameRefusal::GroupRate)),
         ] {
             assert_eq!(guard.admit(&frame, at(0)), expected, "{frame:02x?}");
         }
         // The same row again pays nothing in.
         guard.set_row(Some(&row), &[]);
-        assert_eq!(guard.admit(&to_all, at(0)), Err(Refused::GroupRate));
+        assert_eq!(guard.admit(&to_all, at(0)), Err(FrameRefusal::GroupRate));
         guard.set_row(None, &[]);
         assert_eq!(guard.admit(&from(other, &tag_5), at(0)), Ok(()));
 
@@ -378,13 +378,13 @@ mod tests {
         guard.set_row(Some(&row), &[STATION]);
         let to_all = frame([0xFF; 6], other, &[8, 6]);
         for (frame, expected) in [
-            (from(given, &[]), Err(Refused::Source)),
-            (from(STATION, &[]), Err(Refused::Source)),
+            (from(given, &[]), Err(FrameRefusal::Source)),
+            (from(STATION, &[]), Err(FrameRefusal::Source)),
             (from(other, &tag_5), Ok(())),
-            (from(other, &tag_6), Err(Refused::Vlan)),
+            (from(other, &tag_6), Err(FrameRefusal::Vlan)),
             (to_all.clone(), Ok(())),
             (to_all.clone(), Ok(())),
-            (to_all, Err(Refused::GroupRate)),
+            (to_all, Err(FrameRefusal::GroupRate)),
         ] {
             assert_eq!(guard.admit(&frame, at(0)), expected, "{frame:02x?}");
         }

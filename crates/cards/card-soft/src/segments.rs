@@ -182,7 +182,7 @@ pub fn complete(
 ) -> bool {
     let offload = Offload::of(head);
     if offload.is_merged() {
-        return cut(bytes, &offload, pool, out) == Cut::Done;
+        return cut(bytes, &offload, pool, out) == CutOutcome::Done;
     }
     if bytes.len() > crate::FRAME_BYTES_MAX {
         return false;
@@ -196,7 +196,7 @@ pub fn complete(
 
 /// Result of cutting a merged frame.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Cut {
+pub(crate) enum CutOutcome {
     /// Its segments are there, as far as buffers were free.
     Done,
     /// It cannot be cut: neither TCP nor UDP, or a header that contradicts itself.
@@ -209,37 +209,37 @@ pub(crate) fn cut(
     offload: &Offload,
     pool: &Pool,
     out: &mut VecDeque<Packet>,
-) -> Cut {
-    let Ok(Frame::Ip(layout)) = wire::parse(merged) else { return Cut::Refused };
+) -> CutOutcome {
+    let Ok(Frame::Ip(layout)) = wire::parse(merged) else { return CutOutcome::Refused };
     let kind = offload.kind().filter(|kind| kind.protocol() == layout.protocol);
-    let Some(kind) = kind else { return Cut::Refused };
+    let Some(kind) = kind else { return CutOutcome::Refused };
     let head_bytes = match kind {
         Kind::Udp => layout.transport + UDP_BYTES,
-        _ if layout.transport + TCP_BYTES_MIN > layout.end => return Cut::Refused,
+        _ if layout.transport + TCP_BYTES_MIN > layout.end => return CutOutcome::Refused,
         _ => layout.transport + usize::from(merged[layout.transport + 12] >> 4) * 4,
     };
     if offload.segment_bytes == 0 {
-        return Cut::Refused;
+        return CutOutcome::Refused;
     }
-    let Some(payload) = merged.get(head_bytes..layout.end) else { return Cut::Refused };
+    let Some(payload) = merged.get(head_bytes..layout.end) else { return CutOutcome::Refused };
     let segments = payload.len().div_ceil(offload.segment_bytes.into()).max(1);
     if segments > SEGMENTS_MAX {
-        return Cut::Refused;
+        return CutOutcome::Refused;
     }
     let headers = Headers { network: layout.network, transport: layout.transport };
     let pieces = payload.chunks(offload.segment_bytes.into()).enumerate();
     for (number, piece) in pieces {
-        let Some(mut packet) = pool.copy_of(&merged[..head_bytes]) else { return Cut::Done };
+        let Some(mut packet) = pool.copy_of(&merged[..head_bytes]) else { return CutOutcome::Done };
         if packet.grow_back(piece.len()).is_err() {
-            return Cut::Refused;
+            return CutOutcome::Refused;
         }
         let frame = packet.bytes_mut();
         frame[head_bytes..].copy_from_slice(piece);
-        let place = Place { number, is_last: number + 1 == segments };
+        let place = SegmentIndex { number, is_last: number + 1 == segments };
         finish(frame, headers, kind, offload.segment_bytes, place);
         out.push_back(packet);
     }
-    Cut::Done
+    CutOutcome::Done
 }
 
 /// Where the headers of a frame begin, in bytes from its start.
@@ -250,12 +250,12 @@ pub(crate) struct Headers {
 }
 
 /// Place of a segment in its frame.
-struct Place {
+struct SegmentIndex {
     number: usize,
     is_last: bool,
 }
 
-fn finish(frame: &mut [u8], headers: Headers, kind: Kind, segment_bytes: u16, place: Place) {
+fn finish(frame: &mut [u8], headers: Headers, kind: Kind, segment_bytes: u16, place: SegmentIndex) {
     let Headers { network, transport } = headers;
     // A segment is shorter than the frame, whose length fits: that of its IP packet is 16 bits.
     let bytes = (frame.len() - network) as u16;
@@ -322,7 +322,7 @@ mod tests {
     fn a_merged_frame_is_cut_into_segments_that_any_host_takes() {
         let (pool, mut out) = (Pool::new(64, 9_216), VecDeque::new());
         let frame = merged(60_000);
-        assert_eq!(cut(&frame, &offload(1_448), &pool, &mut out), Cut::Done);
+        assert_eq!(cut(&frame, &offload(1_448), &pool, &mut out), CutOutcome::Done);
         assert_eq!(out.len(), 60_000_usize.div_ceil(1_448));
         let mut payload: Vec<u8> = Vec::new();
         for (number, packet) in out.iter().enumerate() {
@@ -341,11 +341,11 @@ mod tests {
     fn a_frame_that_cannot_be_segmented_is_refused_and_takes_no_buffer() {
         let (pool, mut out) = (Pool::new(4, 9_216), VecDeque::new());
         let frame = merged(3_000);
-        assert_eq!(cut(&frame, &offload(0), &pool, &mut out), Cut::Refused);
-        assert_eq!(cut(&frame[..40], &offload(1_000), &pool, &mut out), Cut::Refused);
-        assert_eq!(cut(&merged(60_000), &offload(100), &pool, &mut out), Cut::Refused);
+        assert_eq!(cut(&frame, &offload(0), &pool, &mut out), CutOutcome::Refused);
+        assert_eq!(cut(&frame[..40], &offload(1_000), &pool, &mut out), CutOutcome::Refused);
+        assert_eq!(cut(&merged(60_000), &offload(100), &pool, &mut out), CutOutcome::Refused);
         assert_eq!((out.len(), pool.available()), (0, 4));
-        assert_eq!(cut(&merged(8_000), &offload(1_000), &pool, &mut out), Cut::Done);
+        assert_eq!(cut(&merged(8_000), &offload(1_000), &pool, &mut out), CutOutcome::Done);
         assert_eq!(out.len(), 4, "as far as there are buffers");
     }
 

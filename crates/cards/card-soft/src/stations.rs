@@ -21,14 +21,14 @@ const SILENT_MAX: Duration = Duration::from_secs(300);
 pub(crate) type Station = [u8; 6];
 
 #[derive(Debug, Clone, Copy)]
-struct Home {
+struct StationHome {
     function: u16,
     heard: Timestamp,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Stations {
-    homes: HashMap<Station, Home>,
+    homes: HashMap<Station, StationHome>,
     counts: HashMap<u16, usize>,
     /// Stations that move at once, and the functions that may have them.
     moving: BTreeMap<Station, Vec<u16>>,
@@ -59,7 +59,7 @@ impl Stations {
     }
 
     /// A frame came from the network: a station of a failover that sends there is there.
-    pub(crate) fn hear_outside(&mut self, frame: &[u8]) {
+    pub(crate) fn learn_outside(&mut self, frame: &[u8]) {
         let station = frame.get(6..12).and_then(|bytes| Station::try_from(bytes).ok());
         if let Some(station) = station.filter(|station| self.moving.contains_key(station)) {
             self.forget(station);
@@ -127,13 +127,14 @@ impl Stations {
         let count = self.counts.entry(function).or_default();
         if *count < STATIONS_MAX {
             *count += 1;
-            self.homes.insert(station, Home { function, heard: now });
+            self.homes.insert(station, StationHome { function, heard: now });
         }
         true
     }
 
     fn forget_silent(&mut self, function: u16, now: Timestamp) {
-        let keeps = |home: &Home| home.function != function || now.since(home.heard) < SILENT_MAX;
+        let keeps =
+            |home: &StationHome| home.function != function || now.since(home.heard) < SILENT_MAX;
         self.homes.retain(|_, home| keeps(home));
         let left = self.homes.values().filter(|home| home.function == function).count();
         self.counts.insert(function, left);
@@ -229,13 +230,13 @@ mod tests {
         assert_eq!((stations.counts[&4], stations.counts[&5]), (0, 1));
         stations.learn(&frame(9, 2), 4, START);
         for from in [1, 2] {
-            stations.hear_outside(&frame(9, from));
+            stations.learn_outside(&frame(9, from));
         }
         assert_eq!(stations.receiver(&frame(1, 9)), Receiver::Unknown, "it is in the network");
         assert_eq!(stations.receiver(&frame(2, 9)), Receiver::Function(4), "no theft");
         assert!(!stations.learn(&frame(9, 1), 6, START), "nor while it is there");
         assert_eq!(stations.receiver(&frame(1, 9)), Receiver::Unknown, "it may not");
-        stations.hear_outside(&[2; 11]);
+        stations.learn_outside(&[2; 11]);
     }
 
     #[test]

@@ -17,9 +17,9 @@ use snic_ports::packets::PortTraffic;
 use snic_tables::GuardRow;
 
 use crate::SoftCardSettings;
-use crate::datapath::{FrameRoute, Leaving};
+use crate::datapath::{DepartingFrame, FrameRoute};
 use crate::failover::Failover;
-use crate::port_guard::{FunctionGuard, PortGuard, Refused};
+use crate::port_guard::{FrameRefusal, FunctionGuard, PortGuard};
 use crate::ports::{OpenPort, Port, Received};
 use crate::stations::{Receiver, Station, Stations};
 
@@ -64,7 +64,7 @@ pub(crate) struct Arrival {
 }
 
 /// A look at the ports.
-pub(crate) enum Looked {
+pub(crate) enum PortPoll {
     Frame(Arrival),
     /// One was there, and is lost and counted.
     Lost,
@@ -170,7 +170,7 @@ impl Switch {
     }
 
     /// The next frame of a port.
-    pub(crate) fn receive(&mut self, from: usize, pool: &Pool, now: Timestamp) -> Looked {
+    pub(crate) fn receive(&mut self, from: usize, pool: &Pool, now: Timestamp) -> PortPoll {
         let slot = &mut self.slots[from];
         match slot.port.receive(pool) {
             Ok(Received::Frame(packet)) => {
@@ -178,29 +178,29 @@ impl Switch {
                 if let (Ok(()), Side::Function(number)) = (admitted, slot.side)
                     && !self.stations.learn(packet.bytes(), number, now)
                 {
-                    admitted = Err(Refused::Source);
+                    admitted = Err(FrameRefusal::Source);
                 }
                 if let Err(refused) = admitted {
                     refused.count(&mut slot.counts);
-                    return Looked::Lost;
+                    return PortPoll::Lost;
                 }
                 slot.counts.received += 1;
                 slot.counts.received_bytes += packet.len() as u64;
                 if slot.side == Side::Uplink {
-                    self.stations.hear_outside(packet.bytes());
+                    self.stations.learn_outside(packet.bytes());
                 }
-                Looked::Frame(Arrival { packet, from })
+                PortPoll::Frame(Arrival { packet, from })
             }
             Ok(Received::NoBuffer) => {
                 slot.counts.too_slow += 1;
-                Looked::Lost
+                PortPoll::Lost
             }
             Ok(Received::TooLong) => {
                 slot.counts.too_long += 1;
-                Looked::Lost
+                PortPoll::Lost
             }
             // A device that is down gives nothing; when it is up again it does.
-            Ok(Received::Nothing) | Err(_) => Looked::Nothing,
+            Ok(Received::Nothing) | Err(_) => PortPoll::Nothing,
         }
     }
 
@@ -236,7 +236,7 @@ impl Switch {
     }
 
     /// Target of a frame that leaves its DAG.
-    pub(crate) fn target(&self, leaving: &Leaving) -> Target {
+    pub(crate) fn target(&self, leaving: &DepartingFrame) -> Target {
         let from = self.side(leaving.way.from);
         if leaving.back {
             let here = leaving.way.to.and_then(|to| self.port_of(Side::Function(to)));
@@ -295,7 +295,7 @@ impl Switch {
     }
 
     /// Takes the system's counts of dropped frames often enough that none of them wraps.
-    pub(crate) fn look_at_drops(&mut self, now: Timestamp) {
+    pub(crate) fn poll_drops(&mut self, now: Timestamp) {
         if now.since(self.looked_at_drops) >= DROPS_INTERVAL {
             self.looked_at_drops = now;
             self.count_drops();
@@ -400,7 +400,7 @@ mod tests {
                 switch.flush();
             }
             let seen = loop {
-                if let Looked::Frame(_) = switch.receive(0, &pool, Timestamp::ZERO) {
+                if let PortPoll::Frame(_) = switch.receive(0, &pool, Timestamp::ZERO) {
                     read += 1;
                     continue;
                 }
@@ -462,7 +462,7 @@ mod tests {
             let is_up = |switch: &mut Switch| {
                 switch.send(0, pool.copy_of(&FRAME).expect("all came back"));
                 switch.flush();
-                matches!(switch.receive(1, &pool, Timestamp::ZERO), Looked::Frame(_))
+                matches!(switch.receive(1, &pool, Timestamp::ZERO), PortPoll::Frame(_))
             };
             while !is_up(&mut switch) && Instant::now() < until {}
             for frame in &sent {
@@ -471,7 +471,7 @@ mod tests {
             switch.flush();
             let mut came: Vec<Vec<u8>> = Vec::new();
             while came.len() < sent.len() && Instant::now() < until {
-                if let Looked::Frame(arrival) = switch.receive(1, &pool, Timestamp::ZERO) {
+                if let PortPoll::Frame(arrival) = switch.receive(1, &pool, Timestamp::ZERO) {
                     came.push(arrival.packet.bytes().to_vec());
                     came.retain(|frame| frame[..] != FRAME);
                 }
@@ -511,9 +511,9 @@ mod tests {
     }
 
     /// A port at which these frames wait, and that takes what leaves.
-    struct Waiting(std::collections::VecDeque<Vec<u8>>);
+    struct WaitingPort(std::collections::VecDeque<Vec<u8>>);
 
-    impl Port for Waiting {
+    impl Port for WaitingPort {
         fn method(&self) -> &'static str {
             "memory"
         }
@@ -547,13 +547,13 @@ mod tests {
         for (side, own) in [(Side::Uplink, 9), (Side::Function(0), 1), (Side::Function(1), 2)] {
             // The station of function 0 is known when the others use it.
             let frames = [plain(own), lldp(own), pause(own), plain(1), plain(own)];
-            switch.add(side, format!("{side:?}"), Box::new(Waiting(frames.into())));
+            switch.add(side, format!("{side:?}"), Box::new(WaitingPort(frames.into())));
         }
         let mut came = [0; 3];
         for port in [1, 2, 0] {
             for _ in 0..5 {
                 let looked = switch.receive(port, &pool, Timestamp::ZERO);
-                came[port] += usize::from(matches!(looked, Looked::Frame(_)));
+                came[port] += usize::from(matches!(looked, PortPoll::Frame(_)));
             }
         }
         assert_eq!(came, [3, 3, 2], "the network's stations are not learned");
@@ -575,7 +575,7 @@ mod tests {
         let mut switch = Switch::default();
         switch.add(Side::Uplink, "fake".to_owned(), Box::new(Dropping));
         for second in 0..180 {
-            switch.look_at_drops(Timestamp::ZERO + Duration::from_secs(second));
+            switch.poll_drops(Timestamp::ZERO + Duration::from_secs(second));
         }
         let looks = 2 + 1;
         assert_eq!(switch.observe()[0].too_slow, looks * u64::from(u32::MAX));

@@ -37,7 +37,7 @@ const PUT_BY_MAX: usize = 4;
 
 /// A DAG whose NTs have configurations.
 #[derive(Debug, Clone, Copy)]
-struct Held {
+struct ConfiguredDag {
     tenant: u16,
     /// Tag of its configurations.
     tag: u32,
@@ -56,7 +56,7 @@ struct Task {
 pub(crate) struct Tasks {
     tasks: BTreeMap<TaskKey, Task>,
     /// DAGs by UID.
-    dags: BTreeMap<u32, Held>,
+    dags: BTreeMap<u32, ConfiguredDag>,
     /// When to look for what is put by for too long.
     look_at: Option<Timestamp>,
     /// No timer is due before.
@@ -152,7 +152,7 @@ impl Tasks {
             return;
         }
         let before = self.dags.get(&dag.uid).map(|held| held.tag);
-        let held = Held { tenant: dag.tenant, tag: dag.configuration, put_by: None };
+        let held = ConfiguredDag { tenant: dag.tenant, tag: dag.configuration, put_by: None };
         self.dags.insert(dag.uid, held);
         if before != Some(dag.configuration) {
             self.configured += 1;
@@ -200,7 +200,7 @@ impl Tasks {
         self.forget(|_, _| true);
     }
 
-    fn forget(&mut self, goes: impl Fn(u32, &Held) -> bool) {
+    fn forget(&mut self, goes: impl Fn(u32, &ConfiguredDag) -> bool) {
         self.dags.retain(|uid, held| !goes(*uid, held));
         let dags = &self.dags;
         self.tasks.retain(|(uid, _), _| dags.contains_key(uid));

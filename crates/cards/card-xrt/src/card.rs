@@ -4,12 +4,8 @@
 //! together, in order, so that a row does not cost a round trip. The effect of a write is
 //! visible to the next access, as the port requires.
 
-use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::{Duration, Instant, SystemTime};
+use std::fs;
+use std::time::{Duration, Instant};
 
 use snic_domain::{CardModel, Digest, Timestamp};
 use snic_ports::card::{Buffers, Card, CardError, Registers};
@@ -18,10 +14,11 @@ use snic_tables::registers::Address;
 use uuid::Uuid;
 
 use crate::environment;
+use crate::launch::{XrtCardSettings, no_folder, spawn};
 use crate::monitor::DriverErrors;
-use crate::process::{CallDeadlines, WorkerProcess};
+use crate::process::WorkerProcess;
 use crate::protocol::{
-    CardSelector, ExamineStep, Finding, TracedRequest, TracedWork, WorkerReply, WorkerRequest,
+    ExamineStep, Finding, TracedRequest, TracedWork, WorkerReply, WorkerRequest,
 };
 
 /// The log of a card's workers.
@@ -30,28 +27,6 @@ const LOG: &str = "worker.log";
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval of the question for the driver's errors.
 const ERRORS_INTERVAL: Duration = Duration::from_secs(5);
-/// Size of a worker's log, in bytes, at which the next worker starts a new one.
-const LOG_BYTES_MAX: u64 = 1 << 20;
-
-/// Settings by which a card is reached.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct XrtCardSettings {
-    /// The program that serves as the worker, with its arguments.
-    pub program: (PathBuf, Vec<String>),
-    /// Its working folder, created if missing: logs, and files that XRT leaves behind.
-    pub folder: PathBuf,
-    pub device: CardSelector,
-    /// The role's file.
-    pub role: PathBuf,
-    /// Loads the role also where the card holds it already.
-    pub force_role: bool,
-    /// The kernel with the register map, as `kernel:instance`.
-    pub control: String,
-    /// Variables of the worker's environment beside the daemon's.
-    pub environment: BTreeMap<String, String>,
-    /// Deadlines of calls.
-    pub deadlines: CallDeadlines,
-}
 
 /// Properties of an open card beside its registers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -172,7 +147,7 @@ impl XrtCard {
 
     /// Passes what the worker does for traces to `tell`; by default it is dropped.
     #[must_use]
-    pub fn telling(mut self, tell: Tell) -> Self {
+    pub fn with_tracer(mut self, tell: Tell) -> Self {
         self.tell = Some(tell);
         self
     }
@@ -273,39 +248,6 @@ fn start(settings: &XrtCardSettings) -> Result<WorkerProcess, String> {
     emulation = emulation.or_else(|| std::env::var(environment::EMULATION).ok());
     environment::shim(root.as_deref(), emulation.as_deref()).map_err(|error| error.to_string())?;
     spawn(settings, LOG, root.map(|root| (environment::ROOT, root)))
-}
-
-fn no_folder(folder: &Path, error: &std::io::Error) -> String {
-    format!("the folder {} of the XRT worker: {error}", folder.display())
-}
-
-/// Starts a worker with this log, and with these variables beside those of the settings.
-pub(crate) fn spawn(
-    settings: &XrtCardSettings,
-    log: &str,
-    more: impl IntoIterator<Item = (&'static str, PathBuf)>,
-) -> Result<WorkerProcess, String> {
-    let folder = &settings.folder;
-    fs::create_dir_all(folder).map_err(|error| no_folder(folder, &error))?;
-    let log = open_log(folder, log).map_err(|error| no_folder(folder, &error))?;
-    let (program, arguments) = &settings.program;
-    let mut command = Command::new(program);
-    command.args(arguments).current_dir(folder).envs(&settings.environment).envs(more);
-    WorkerProcess::start(&mut command, &log)
-        .map_err(|error| format!("the XRT worker {} does not start: {error}", program.display()))
-}
-
-/// The log of all workers of a card: a new worker appends to it, because the last one may have
-/// logged why it ended. A full one gets `.1` behind its name.
-fn open_log(folder: &Path, name: &str) -> std::io::Result<File> {
-    let path = folder.join(name);
-    if fs::metadata(&path).is_ok_and(|log| log.len() > LOG_BYTES_MAX) {
-        fs::rename(&path, folder.join(format!("{name}.1")))?;
-    }
-    let mut log = File::options().append(true).create(true).open(path)?;
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    writeln!(log, "--- a worker starts, {} s after 1970", now.as_secs())?;
-    Ok(log)
 }
 
 impl RemoteRegisters for XrtCard {
@@ -433,28 +375,5 @@ impl Drop for XrtCard {
             // A worker that does not answer is killed.
             let _ = self.call(WorkerRequest::Close, &[]);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_workers_log_survives_restarts_and_stays_small() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap_or_default();
-        for number in 0..3 {
-            let mut log = open_log(folder.path(), LOG).expect("it can be written");
-            writeln!(log, "last words {number}").expect("written");
-        }
-        let log = read("worker.log");
-        assert_eq!(
-            (log.matches("last words").count(), log.matches("a worker starts").count()),
-            (3, 3)
-        );
-        fs::write(folder.path().join("worker.log"), vec![b'x'; 1 << 21]).expect("written");
-        open_log(folder.path(), LOG).expect("it can be written");
-        assert_eq!((read("worker.log").lines().count(), read("worker.log.1").len()), (1, 1 << 21));
     }
 }

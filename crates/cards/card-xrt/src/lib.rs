@@ -19,6 +19,7 @@
 
 mod card;
 pub mod environment;
+mod launch;
 mod library;
 mod monitor;
 mod process;
@@ -26,7 +27,8 @@ mod protocol;
 mod sysfs;
 mod worker;
 
-pub use card::{Observe, Tell, XrtCard, XrtCardInfo, XrtCardSettings};
+pub use card::{Observe, Tell, XrtCard, XrtCardInfo};
+pub use launch::XrtCardSettings;
 pub use library::{LibraryError, SYMBOLS, Version, probe};
 pub use monitor::{DriverErrors, XrtMonitor};
 pub use process::CallDeadlines;

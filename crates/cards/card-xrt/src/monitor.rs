@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use snic_domain::{DeviceReading, DriverError};
 use snic_ports::device::DeviceMonitor;
 
-use crate::card::{XrtCardSettings, spawn};
+use crate::launch::{XrtCardSettings, spawn};
 use crate::process::WorkerProcess;
 use crate::protocol::{TracedRequest, WorkerReply, WorkerRequest};
 

@@ -99,7 +99,7 @@ struct Worker {
     /// A card with its role, whose register map was not taken yet.
     opened: Option<(Device, Uuid)>,
     card: Option<OpenCard>,
-    examined: Examined,
+    examined: ExaminationFindings,
     /// Work done for traces whose step has not ended.
     work: BTreeMap<String, TracedWork>,
 }
@@ -267,7 +267,7 @@ impl Worker {
 
 /// Findings of an examination's steps, for those after them.
 #[derive(Default)]
-struct Examined {
+struct ExaminationFindings {
     role: Vec<u8>,
     uuid: Uuid,
     group: u32,
@@ -275,7 +275,7 @@ struct Examined {
     device: Option<Device>,
 }
 
-impl Examined {
+impl ExaminationFindings {
     fn device(&self) -> Result<&Device, String> {
         self.device.as_ref().ok_or_else(|| "the card is not open".to_owned())
     }

@@ -20,12 +20,12 @@
 //! README.md beside this crate is for authors of modules; `include/snic_nt.h` is the ABI.
 
 mod abi;
+mod fuel;
 mod host;
 mod runtime;
 mod state;
 mod task;
 
+pub use fuel::{FUEL_PER_PACKET, FUEL_TO_CONFIGURE, FUEL_TO_SAVE, FUEL_TO_START};
 pub use host::EMITTED_MAX;
-pub use runtime::{
-    FUEL_PER_PACKET, FUEL_TO_CONFIGURE, FUEL_TO_SAVE, FUEL_TO_START, STACK_BYTES_MAX, WasmRuntime,
-};
+pub use runtime::{STACK_BYTES_MAX, WasmRuntime};

@@ -10,18 +10,10 @@ use wasmtime::{
 };
 
 use crate::host::{Host, linker};
-use crate::task::{Running, WasmTask};
+use crate::task::{Instance, WasmTask};
 
 /// Most stack of a call.
 pub const STACK_BYTES_MAX: usize = 128 << 10;
-/// Fuel for one packet: about one unit for each instruction, and for each byte that is copied or filled at once.
-pub const FUEL_PER_PACKET: u64 = 50_000;
-/// Fuel to start an instance.
-pub const FUEL_TO_START: u64 = 500_000;
-/// Fuel to take a configuration.
-pub const FUEL_TO_CONFIGURE: u64 = 2_000_000;
-/// Fuel to save a state, and to take one back.
-pub const FUEL_TO_SAVE: u64 = 500_000;
 /// Fuel of an instruction that has the host do something.
 const FUEL_OF_GROWING: u8 = 255;
 
@@ -71,7 +63,7 @@ impl ModuleRuntime for WasmRuntime {
             .linker
             .instantiate_pre(&module)
             .map_err(|error| InvalidModule(format!("its import has another type: {error:#}")))?;
-        Running::start(&ready).map_err(InvalidModule)?;
+        Instance::start(&ready).map_err(InvalidModule)?;
         Ok(Arc::new(WasmModule { ready }))
     }
 }

@@ -3,8 +3,8 @@
 use snic_nts::{MODULE_STATE_BYTES_MAX, ModuleState};
 use wasmtime::{Instance, Memory, Store, TypedFunc};
 
+use crate::fuel::FUEL_TO_SAVE;
 use crate::host::Host;
-use crate::runtime::FUEL_TO_SAVE;
 
 /// The functions of a module that saves its state.
 pub(crate) struct StateFunctions {

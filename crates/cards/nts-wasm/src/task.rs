@@ -8,8 +8,8 @@ use snic_nts::{Context, DropReason, ModuleState, ModuleTask, Packet, Verdict};
 use wasmtime::{InstancePre, Memory, Store, Trap, TypedFunc};
 
 use crate::abi::{Answer, BUFFER_BYTES, FRAME_BYTES_MAX, HEADROOM_BYTES, VERSION};
+use crate::fuel::{FUEL_PER_PACKET, FUEL_TO_CONFIGURE, FUEL_TO_START};
 use crate::host::{EMITTED_MAX, Host};
-use crate::runtime::{FUEL_PER_PACKET, FUEL_TO_CONFIGURE, FUEL_TO_START};
 use crate::state::{Restored, StateFunctions};
 
 /// Wait of a module that has failed for the first time, and at most: it doubles with each failure.
@@ -18,8 +18,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// After this time without a failure, the next one counts as the first.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(10);
 
-/// An instance.
-pub(crate) struct Running {
+pub(crate) struct Instance {
     store: Store<Host>,
     memory: Memory,
     /// Where its buffer is in its memory.
@@ -29,7 +28,7 @@ pub(crate) struct Running {
     state: Option<StateFunctions>,
 }
 
-impl Running {
+impl Instance {
     /// Makes an instance. In words, why it cannot.
     pub(crate) fn start(module: &InstancePre<Host>) -> Result<Self, String> {
         let failed = |what: &str, error: wasmtime::Error| format!("{what}: {}", cause(&error));
@@ -158,7 +157,7 @@ struct Pause {
 /// A module's task for one DAG.
 pub(crate) struct WasmTask {
     module: InstancePre<Host>,
-    running: Option<Running>,
+    running: Option<Instance>,
     /// State that the next instance begins with.
     state: Option<ModuleState>,
     configuration: Option<Box<str>>,
@@ -182,7 +181,7 @@ impl WasmTask {
     }
 
     /// The instance, made where there is none and it does not have to wait.
-    fn running(&mut self, now: Timestamp) -> Result<&mut Running, DropReason> {
+    fn running(&mut self, now: Timestamp) -> Result<&mut Instance, DropReason> {
         if self.is_refused {
             return Err(DropReason::Unconfigured);
         }
@@ -204,8 +203,8 @@ impl WasmTask {
     }
 
     /// An instance with its configuration.
-    fn start(&mut self, now: Timestamp) -> Result<Running, DropReason> {
-        let mut running = Running::start(&self.module).map_err(|_| self.fail(now))?;
+    fn start(&mut self, now: Timestamp) -> Result<Instance, DropReason> {
+        let mut running = Instance::start(&self.module).map_err(|_| self.fail(now))?;
         let Some(json) = &self.configuration else { return Ok(running) };
         match running.configure(json) {
             Ok(true) => Ok(running),

@@ -184,7 +184,7 @@ impl<K: Copy + Eq + Hash, V, const CLASSES: usize> AgingTable<K, V, CLASSES> {
     }
 
     /// All entries, class by class, the least recently used first, with the time they have left.
-    pub(crate) fn iter(&self, now: Timestamp) -> impl Iterator<Item = Aged<'_, K, V>> + '_ {
+    pub(crate) fn iter(&self, now: Timestamp) -> impl Iterator<Item = AgedEntry<'_, K, V>> + '_ {
         (0..CLASSES).flat_map(move |class| {
             let mut next = self.classes[class].oldest;
             std::iter::from_fn(move || {
@@ -194,7 +194,7 @@ impl<K: Copy + Eq + Hash, V, const CLASSES: usize> AgingTable<K, V, CLASSES> {
                 let entry = self.at(next);
                 next = entry.after;
                 let left = entry.expires.since(now);
-                Some(Aged { key: &entry.key, value: &entry.value, class, left })
+                Some(AgedEntry { key: &entry.key, value: &entry.value, class, left })
             })
         })
     }
@@ -259,7 +259,7 @@ pub(crate) struct EntryAge {
 }
 
 /// An entry with its age.
-pub(crate) struct Aged<'a, K, V> {
+pub(crate) struct AgedEntry<'a, K, V> {
     pub(crate) key: &'a K,
     pub(crate) value: &'a V,
     pub(crate) class: usize,

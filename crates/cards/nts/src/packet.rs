@@ -17,11 +17,11 @@ pub const HEADROOM: usize = 192;
 /// A fixed number of buffers of one size.
 #[derive(Debug, Clone)]
 pub struct Pool {
-    home: Arc<Home>,
+    home: Arc<BufferOwner>,
 }
 
 #[derive(Debug)]
-struct Home {
+struct BufferOwner {
     free: Mutex<Vec<Box<[u8]>>>,
     capacity: usize,
     frame_bytes_max: usize,
@@ -42,7 +42,7 @@ impl Pool {
     pub fn new(capacity: usize, frame_bytes_max: usize) -> Self {
         let buffer = || vec![0; HEADROOM + frame_bytes_max].into_boxed_slice();
         let free = Mutex::new((0..capacity).map(|_| buffer()).collect());
-        Self { home: Arc::new(Home { free, capacity, frame_bytes_max }) }
+        Self { home: Arc::new(BufferOwner { free, capacity, frame_bytes_max }) }
     }
 
     /// An empty packet; `None` while all buffers are in use.
@@ -86,7 +86,7 @@ pub struct Packet {
     start: usize,
     end: usize,
     marks: Marks,
-    home: Arc<Home>,
+    home: Arc<BufferOwner>,
 }
 
 /// Marks that NTs leave on a packet for other NTs of its chain.

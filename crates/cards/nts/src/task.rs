@@ -94,7 +94,7 @@ impl Emitted {
     }
 
     /// Fragments are lost that the NT had kept until their first one came: counted as drops.
-    pub(crate) fn give_up_orphans(&mut self, fragments: u64) {
+    pub(crate) fn drop_orphans(&mut self, fragments: u64) {
         self.orphans += fragments;
     }
 

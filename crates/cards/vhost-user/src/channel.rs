@@ -13,9 +13,9 @@ use snic_nts::{Packet, Pool};
 use crate::{BUFFERS_FROM_GUEST, BUFFERS_TO_GUEST};
 
 /// Becomes readable when it rings.
-pub(crate) struct Bell(OwnedFd);
+pub(crate) struct Notifier(OwnedFd);
 
-impl Bell {
+impl Notifier {
     fn new() -> io::Result<Self> {
         Ok(Self(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?))
     }
@@ -31,7 +31,7 @@ impl Bell {
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for Notifier {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -40,9 +40,9 @@ impl AsFd for Bell {
 /// State that both ends see.
 pub(crate) struct Shared {
     /// Rings when a frame of the guest is there.
-    pub(crate) for_card: Bell,
+    pub(crate) for_card: Notifier,
     /// Rings when the port's thread has something to do.
-    pub(crate) for_guest: Bell,
+    pub(crate) for_guest: Notifier,
     /// The port's thread waits for buffers that the card has.
     pub(crate) waits_for_buffers: AtomicBool,
     /// The front end whose guest takes frames, by its number; 0 where none does.
@@ -58,7 +58,7 @@ impl Shared {
 }
 
 /// A frame for the guest behind the front end of this number.
-pub(crate) struct Leaving {
+pub(crate) struct GuestFrame {
     pub(crate) taker: u64,
     pub(crate) frame: Packet,
 }
@@ -66,7 +66,7 @@ pub(crate) struct Leaving {
 /// The card's end.
 pub(crate) struct CardEnd {
     pub(crate) arrived: Receiver<Packet>,
-    pub(crate) leaving: SyncSender<Leaving>,
+    pub(crate) leaving: SyncSender<GuestFrame>,
     /// Where frames to the guest are copied to.
     pub(crate) buffers: Pool,
     pub(crate) shared: Arc<Shared>,
@@ -76,7 +76,7 @@ pub(crate) struct CardEnd {
 pub(crate) struct GuestEnd {
     pub(crate) arrived: SyncSender<Packet>,
     /// Nobody else has it: the lock is there because the library shares its back end between threads.
-    leaving: Mutex<Receiver<Leaving>>,
+    leaving: Mutex<Receiver<GuestFrame>>,
     /// Where frames of the guest are copied to.
     pub(crate) buffers: Pool,
     pub(crate) shared: Arc<Shared>,
@@ -101,8 +101,8 @@ impl GuestEnd {
 /// A channel with room for all buffers that can be in it.
 pub(crate) fn channel() -> io::Result<(CardEnd, GuestEnd)> {
     let shared = Arc::new(Shared {
-        for_card: Bell::new()?,
-        for_guest: Bell::new()?,
+        for_card: Notifier::new()?,
+        for_guest: Notifier::new()?,
         waits_for_buffers: AtomicBool::new(false),
         taker: AtomicU64::new(0),
         refused: AtomicU64::new(0),

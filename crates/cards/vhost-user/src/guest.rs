@@ -20,7 +20,8 @@ use vmm_sys_util::event::{
 };
 
 use crate::channel::{GuestEnd, Shared};
-use crate::receiving::{Inlet, Placed};
+use crate::memory::Memory;
+use crate::receiving::{FrameFate, Inlet};
 use crate::sending::Outlet;
 use crate::{RING_SIZE_MAX, TURN_CHAINS};
 
@@ -50,9 +51,6 @@ const FEATURES: u64 = CHECKSUM
 /// The file system of huge pages (`HUGETLBFS_MAGIC`).
 const HUGE_PAGES: u64 = 0x9584_58f6;
 
-/// The guest's memory.
-pub(crate) type Memory = Arc<GuestMemoryMmap>;
-
 pub(crate) struct Guest {
     end: GuestEnd,
     /// The number of the front end that is connected or awaited, from 1.
@@ -70,7 +68,7 @@ pub(crate) struct Guest {
 
 /// Whether there is more to do at once.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Turn {
+enum TurnOutcome {
     Done,
     More,
 }
@@ -105,11 +103,11 @@ impl Guest {
     }
 
     /// Takes frames out of the guest's memory.
-    fn take(&mut self, memory: &Memory, ring: &VringMutex) -> Turn {
+    fn take(&mut self, memory: &Memory, ring: &VringMutex) -> TurnOutcome {
         let header = self.header_bytes();
         let mut ring = ring.get_mut();
         if !ring.is_enabled() || !ring.get_queue().ready() {
-            return Turn::Done;
+            return TurnOutcome::Done;
         }
         let queue = ring.get_queue_mut();
         // An error is a ring outside of the memory: nothing can be done with it.
@@ -117,20 +115,20 @@ impl Guest {
         let (mut taken, mut looks) = (0, 0);
         let turn = loop {
             if taken >= TURN_CHAINS {
-                break Turn::More;
+                break TurnOutcome::More;
             }
             // A merged frame may need so many.
             if self.end.buffers.available() < snic_card_soft::SEGMENTS_MAX {
                 self.end.shared.waits_for_buffers.store(true, Ordering::Release);
                 // The card may have given them back meanwhile, and not have seen that somebody waits.
                 let is_late = self.end.buffers.available() >= snic_card_soft::SEGMENTS_MAX;
-                break if is_late { Turn::More } else { Turn::Done };
+                break if is_late { TurnOutcome::More } else { TurnOutcome::Done };
             }
             let Some(chain) = queue.pop_descriptor_chain(Arc::clone(memory)) else {
                 looks += 1;
                 // What came while notifications were off. Where it is no chain, there is no use in looking again.
                 if looks > 1 || !queue.enable_notification(&**memory).unwrap_or(false) {
-                    break Turn::Done;
+                    break TurnOutcome::Done;
                 }
                 continue;
             };
@@ -149,7 +147,7 @@ impl Guest {
                 self.end.shared.refuse();
             }
             if queue.add_used(&**memory, head, 0).is_err() {
-                break Turn::Done;
+                break TurnOutcome::Done;
             }
         };
         if taken > 0 {
@@ -162,14 +160,14 @@ impl Guest {
     }
 
     /// Puts frames into the guest's memory.
-    fn give(&mut self, memory: &Memory, ring: &VringMutex) -> Turn {
+    fn give(&mut self, memory: &Memory, ring: &VringMutex) -> TurnOutcome {
         let (header, merges) = (self.header_bytes(), self.features & MERGEABLE_BUFFERS != 0);
         let mut ring = ring.get_mut();
         let is_up = ring.is_enabled() && ring.get_queue().ready();
         let taker = if is_up { self.number } else { 0 };
         self.end.shared.taker.store(taker, Ordering::Release);
         if !is_up {
-            return Turn::Done;
+            return TurnOutcome::Done;
         }
         let queue = ring.get_queue_mut();
         let _ = queue.disable_notification(&**memory);
@@ -177,23 +175,23 @@ impl Guest {
         let mut tells = false;
         let turn = loop {
             if tried >= TURN_CHAINS {
-                break Turn::More;
+                break TurnOutcome::More;
             }
             let next = self.waiting.take().or_else(|| self.end.next(taker));
-            let Some(frame) = next else { break Turn::Done };
+            let Some(frame) = next else { break TurnOutcome::Done };
             tried += 1;
             match self.inlet.put(queue, memory, frame.bytes(), (header, merges)) {
-                Placed::Whole { chains } => {
+                FrameFate::Whole { chains } => {
                     looks = 0;
                     // One chain is what the queue itself knows to have been used.
                     tells |= chains > 1;
                 }
-                Placed::Unusable => self.waiting = Some(frame),
-                Placed::NoBuffers => {
+                FrameFate::Unusable => self.waiting = Some(frame),
+                FrameFate::NoBuffers => {
                     self.waiting = Some(frame);
                     looks += 1;
                     if looks > 1 || !queue.enable_notification(&**memory).unwrap_or(false) {
-                        break Turn::Done;
+                        break TurnOutcome::Done;
                     }
                 }
             }
@@ -281,7 +279,7 @@ impl VhostUserBackendMut for Guest {
             return Ok(());
         };
         let turns = [self.give(&memory, to_guest), self.take(&memory, from_guest)];
-        if turns.contains(&Turn::More) {
+        if turns.contains(&TurnOutcome::More) {
             self.end.shared.for_guest.ring();
         }
         Ok(())

@@ -23,6 +23,7 @@
 
 mod channel;
 mod guest;
+mod memory;
 mod port;
 mod receiving;
 mod relay;

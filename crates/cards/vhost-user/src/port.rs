@@ -16,7 +16,7 @@ use vhost_user_backend::VhostUserDaemon;
 use vm_memory::{GuestMemoryAtomic, GuestMemoryMmap};
 use vmm_sys_util::epoll::EventSet;
 
-use crate::channel::{CardEnd, Leaving, channel};
+use crate::channel::{CardEnd, GuestFrame, channel};
 use crate::guest::{BELL_EVENT, Guest};
 use crate::relay;
 
@@ -69,7 +69,7 @@ fn serve(listener: &UnixListener, inner: &Path, guest: &Arc<Mutex<Guest>>) {
         };
         if is_heard && daemon.start(&mut Listener::from(waiting)).is_ok() {
             // It ends with the connection, or with the first request that is invalid.
-            relay::pass_on(&front, &library);
+            relay::relay_messages(&front, &library);
             let _ = daemon.wait();
         }
         // Dropping it ends the thread that works on the rings.
@@ -112,7 +112,9 @@ impl Port for VhostUserPort {
         let sent = Sent::each(frames, |frame| {
             let copy = buffers.copy_of(frame.bytes()).filter(|_| taker != 0);
             let frame = copy.ok_or(io::ErrorKind::WouldBlock)?;
-            leaving.try_send(Leaving { taker, frame }).map_err(|_| io::ErrorKind::WouldBlock.into())
+            leaving
+                .try_send(GuestFrame { taker, frame })
+                .map_err(|_| io::ErrorKind::WouldBlock.into())
         });
         if sent.frames > 0 {
             shared.for_guest.ring();

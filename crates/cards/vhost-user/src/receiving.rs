@@ -4,7 +4,7 @@ use virtio_queue::{Queue, QueueT};
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap};
 
 use crate::DESCRIPTORS_MAX;
-use crate::guest::Memory;
+use crate::memory::Memory;
 
 /// Chains of one frame at most: a guest's buffer has a page, or the largest frame.
 const CHAINS_MAX: usize = 64;
@@ -17,7 +17,7 @@ const USED_HEAD_BYTES: u64 = 4;
 
 /// Fate of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Placed {
+pub(crate) enum FrameFate {
     /// It is in the guest's memory.
     Whole { chains: usize },
     /// The guest has too few buffers at the moment.
@@ -48,12 +48,12 @@ impl Inlet {
         memory: &Memory,
         frame: &[u8],
         (header, merges): (usize, bool),
-    ) -> Placed {
+    ) -> FrameFate {
         let placed = self.find(queue, memory, (header + frame.len(), merges));
         match placed {
-            Placed::NoBuffers => return placed,
-            Placed::Unusable => self.chains.iter_mut().for_each(|(_, bytes)| *bytes = 0),
-            Placed::Whole { chains } => {
+            FrameFate::NoBuffers => return placed,
+            FrameFate::Unusable => self.chains.iter_mut().for_each(|(_, bytes)| *bytes = 0),
+            FrameFate::Whole { chains } => {
                 let mut head = [0; HEADER_BYTES_MAX];
                 // At most 64.
                 head[CHAINS_AT..].copy_from_slice(&(chains as u16).to_le_bytes());
@@ -71,7 +71,7 @@ impl Inlet {
         queue: &mut Queue,
         memory: &Memory,
         (needed, merges): (usize, bool),
-    ) -> Placed {
+    ) -> FrameFate {
         self.parts.clear();
         self.chains.clear();
         let before = queue.next_avail();
@@ -79,12 +79,12 @@ impl Inlet {
         while room < needed {
             let is_last = self.chains.len() == if merges { CHAINS_MAX } else { 1 };
             if is_last || looks == 0 {
-                return Placed::Unusable;
+                return FrameFate::Unusable;
             }
             let Some(chain) = queue.pop_descriptor_chain(Memory::clone(memory)) else {
                 // What was looked at is there for the next time.
                 queue.set_next_avail(before);
-                return Placed::NoBuffers;
+                return FrameFate::NoBuffers;
             };
             let (head, first) = (chain.head_index(), room);
             for descriptor in chain.take(looks) {
@@ -101,7 +101,7 @@ impl Inlet {
             // At most a frame's length.
             self.chains.push((head, (room - first) as u32));
         }
-        Placed::Whole { chains: self.chains.len() }
+        FrameFate::Whole { chains: self.chains.len() }
     }
 
     fn write(&self, memory: &GuestMemoryMmap, head: &[u8], frame: &[u8]) {

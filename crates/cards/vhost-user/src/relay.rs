@@ -43,7 +43,7 @@ pub(crate) fn pair(path: &Path) -> io::Result<(UnixListener, UnixStream)> {
 }
 
 /// Passes requests on and answers back, until one of both sides ends.
-pub(crate) fn pass_on(front: &UnixStream, library: &UnixStream) {
+pub(crate) fn relay_messages(front: &UnixStream, library: &UnixStream) {
     std::thread::scope(|scope| {
         let answers = scope.spawn(|| {
             let _ = io::copy(&mut &*library, &mut &*front);

@@ -6,7 +6,7 @@ use virtio_queue::DescriptorChain;
 use vm_memory::{Bytes as _, GuestMemoryMmap};
 
 use crate::DESCRIPTORS_MAX;
-use crate::guest::Memory;
+use crate::memory::Memory;
 
 /// Longest header, and longest frame behind it: merged TCP segments of 64 KiB with two VLAN tags.
 const HEADER_BYTES_MAX: usize = 12;

@@ -36,7 +36,8 @@ use snic_dagfile::quantity;
 pub use system::{BackupFile, MaintenanceCommand};
 pub use tenant::{TenantCommand, TenantLimits};
 pub use traffic::{
-    CaptureOptions, HeaderOptions, PacketChoice, RunOptions, TraceOptions, TrafficCommand, Until,
+    CaptureOptions, HeaderOptions, PacketChoice, RunOptions, StopCondition, TraceOptions,
+    TrafficCommand,
 };
 pub use vm::*;
 

@@ -6,6 +6,8 @@ use snic_api::v1::Shortage;
 use snic_api::v1::shortage::Resource as Short;
 
 use super::*;
+use crate::failure_report::{code_name, noun_of};
+use crate::output::Format;
 
 fn api(failure: ApiFailure) -> Failure {
     Status::from(failure).into()

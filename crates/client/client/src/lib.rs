@@ -11,6 +11,7 @@
 mod connection;
 mod contexts;
 mod failure;
+mod failure_report;
 pub mod lists;
 pub mod names;
 pub mod output;

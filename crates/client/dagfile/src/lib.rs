@@ -61,7 +61,7 @@ use snic_domain::{
 
 pub use self::documents::{Document, DocumentKind, documents};
 use self::packet_sizes::packet_sizes;
-use self::places::Places;
+use self::places::SourceMap;
 pub use self::places::nearest;
 pub use self::problem::{DagFileProblem, InvalidFile};
 use self::yaml::{Value, YamlKey, YamlNode};
@@ -98,7 +98,7 @@ pub struct DagFile {
     pub tenant: Option<String>,
     /// The resource, without its name; other DAGs are named as in the file: see [`Self::resource_of`].
     pub dag: snic_api::v1::Dag,
-    places: Places,
+    places: SourceMap,
 }
 
 /// Parses the text of the file called `file`.
@@ -215,7 +215,7 @@ impl Reader<'_> {
                 .unwrap_or_default(),
             ..resource(&graph, bandwidth, form, etag)
         };
-        let places = Places::of(self, &fields, &graph);
+        let places = SourceMap::of(self, &fields, &graph);
         Ok(DagFile { name, tenant, dag, places })
     }
 

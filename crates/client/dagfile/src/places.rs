@@ -6,14 +6,14 @@ use crate::{DagFile, DagFileProblem, Fields, Graph, InvalidFile, Reader};
 
 /// The parts of a file, by the paths of the fields that they become.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Places {
+pub(crate) struct SourceMap {
     pub file: String,
     pub text: String,
     /// Paths such as `dag.nodes[2]`, and where they are in the text, in bytes.
     pub fields: Vec<(String, Range<usize>)>,
 }
 
-impl Places {
+impl SourceMap {
     pub fn of(reader: &Reader<'_>, fields: &Fields<'_>, graph: &Graph) -> Self {
         let plain = [
             ("dag_id", fields.name),
@@ -56,7 +56,7 @@ impl DagFile {
     /// The server's error about a field of the request, at the place in this file that says it; `None` if
     /// the file does not. The path is that of the API, such as `dag.nodes[2].nt_type`.
     pub fn error_in(&self, path: &str, message: &str, help: Option<String>) -> Option<InvalidFile> {
-        let Places { file, text, fields } = &self.places;
+        let SourceMap { file, text, fields } = &self.places;
         let known = fields.iter().filter(|(field, _)| is_within(path, field));
         let (_, span) = known.max_by_key(|(field, _)| field.len())?;
         let problem = DagFileProblem { help, ..DagFileProblem::new(span.clone(), message) };

@@ -84,7 +84,7 @@ pub fn documents(text: &str) -> Result<Vec<YamlNode>, DagFileProblem> {
 }
 
 fn read(text: &str, most: usize) -> Result<Vec<YamlNode>, DagFileProblem> {
-    let places = Places::new(text);
+    let places = CharOffsets::new(text);
     let mut builder = Builder { events: Parser::new_from_str(text).peekable(), places: &places };
     let end = text.len()..text.len();
     let mut roots = Vec::new();
@@ -110,7 +110,7 @@ fn read(text: &str, most: usize) -> Result<Vec<YamlNode>, DagFileProblem> {
 
 struct Builder<'a> {
     events: Peekable<Parser<'a, StrInput<'a>>>,
-    places: &'a Places,
+    places: &'a CharOffsets,
 }
 
 impl<'a> Builder<'a> {
@@ -199,9 +199,9 @@ impl<'a> Builder<'a> {
 }
 
 /// Maps the parser's positions, which count characters, to bytes.
-struct Places(Vec<usize>);
+struct CharOffsets(Vec<usize>);
 
-impl Places {
+impl CharOffsets {
     fn new(text: &str) -> Self {
         let starts = text.char_indices().map(|(byte, _)| byte);
         Self(starts.chain(std::iter::once(text.len())).collect())

@@ -14,9 +14,10 @@ use snic_api::v1::{Card, Dag, DagTraffic, Region, card, dag};
 use snic_api::words::EnumWord as _;
 
 use super::actions::KeyAction;
-use super::model::{Model, RATES_KEPT, ScreenRow, number, tenant_of};
+use super::model::{Model, RATES_KEPT, number, tenant_of};
 use super::panels::{Panel, Sort};
 use super::prompt::{Prompt, RowFilter, is_long};
+use super::rows::ScreenRow;
 use snic_client::output::diagnosis::diagnosis;
 use snic_client::output::{self, text, views};
 

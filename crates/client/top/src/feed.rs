@@ -13,17 +13,13 @@ use tonic::Code;
 
 use super::hosts::feed::is_fleet;
 use super::model::{Feed, PolledState};
+use super::pace::{PROBE, RESTART_PAUSE};
 use snic_client::lists::{self, PAGE_SIZE, pages};
 use snic_client::output::visible::shown;
 use snic_client::{Client, Failure, call, follow};
 
-/// Interval at which the server is asked whether it answers.
-pub const PROBE: Duration = Duration::from_millis(500);
 /// Events that are read at once: what a screen shows, and some to scroll.
 const EVENTS_READ: i32 = 200;
-/// Pause before a watch that has ended is restarted.
-pub const RESTART_PAUSE: Duration = Duration::from_secs(1);
-
 /// Reads until the receiver is dropped; of the `opened` DAG its diagnosis too. Ends at once where a fleet answers that the
 /// caller may look at, unless one of its hosts is asked.
 pub async fn read(

@@ -7,8 +7,10 @@ mod draw;
 mod feed;
 mod hosts;
 mod model;
+mod pace;
 mod panels;
 mod prompt;
+mod rows;
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::pin::{Pin, pin};
@@ -35,7 +37,7 @@ const FEEDS_WAITING_MAX: usize = 64;
 const SIZE: (u16, u16) = (80, 24);
 
 /// Request to the server, until it has answered.
-type Acting<'a> = Pin<Box<dyn Future<Output = Result<String, Failure>> + 'a>>;
+type PendingRequest<'a> = Pin<Box<dyn Future<Output = Result<String, Failure>> + 'a>>;
 
 /// A screen: updates and keys in, what is shown out.
 trait Screen {
@@ -176,7 +178,7 @@ impl Screens {
     ) -> Result<ScreenEnd, Failure> {
         let mut reading = pin!(reading);
         let mut redraw = tokio::time::interval(REDRAW);
-        let mut acting: Option<Acting<'_>> = None;
+        let mut acting: Option<PendingRequest<'_>> = None;
         loop {
             let theme = Theme { is_colour: self.is_colour, now: SystemTime::now() };
             note(screen);
@@ -193,7 +195,7 @@ impl Screens {
                                 let style = self.style()?;
                                 let action = screen.prompt().next.take();
                                 // One at a time: a second one takes the place of what the first would say.
-                                acting = action.map(|action| -> Acting<'_> {
+                                acting = action.map(|action| -> PendingRequest<'_> {
                                     Box::pin(action.carry_out(client, style))
                                 });
                             }

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use snic_api::render::{load_percent, state_word};
 use snic_api::words::EnumWord as _;
 
-use super::model::ScreenRow;
+use super::rows::ScreenRow;
 
 /// The panels of the table below the map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

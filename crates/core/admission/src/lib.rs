@@ -19,5 +19,5 @@
 mod queue;
 mod room;
 
-pub use queue::{FairQueue, Overflow, Served};
-pub use room::{Level, OverShare, Room, Seat};
+pub use queue::{FairQueue, Overflow, TakenItem};
+pub use room::{Level, LevelSeat, OverShare, Room};

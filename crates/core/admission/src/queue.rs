@@ -2,7 +2,7 @@
 //!
 //! Start-time fair queueing in two steps (Goyal, Vin and Cheng, "Start-Time Fair Queuing", 1996): the
 //! waiting level that has had the least time for its weight is next, and in it the waiting flow that has
-//! had the least time. What an item costs is known only afterwards and charged then ([`Served`]), so an
+//! had the least time. What an item costs is known only afterwards and charged then ([`TakenItem`]), so an
 //! expensive request counts for more than a cheap one. A level or flow that had nothing to do does not
 //! save up time: it starts again where the others are.
 //!
@@ -29,23 +29,23 @@ pub struct Overflow {
 }
 
 /// Time that a flow or level has had, in nanoseconds divided by its weight.
-type Had = u128;
+type ServedTime = u128;
 
 #[derive(Debug)]
 struct Flow<T> {
-    had: Had,
+    had: ServedTime,
     items: VecDeque<T>,
 }
 
 #[derive(Debug)]
 struct Level<F, T> {
     weight: u32,
-    had: Had,
+    had: ServedTime,
     /// The least that a waiting flow has had: where one that starts begins.
-    now: Had,
+    now: ServedTime,
     flows: BTreeMap<F, Flow<T>>,
     /// Flows that wait, by what they have had.
-    waiting: BTreeSet<(Had, F)>,
+    waiting: BTreeSet<(ServedTime, F)>,
 }
 
 /// Items that wait for one thread.
@@ -53,7 +53,7 @@ struct Level<F, T> {
 pub struct FairQueue<F, T> {
     levels: Vec<Level<F, T>>,
     /// The least that a waiting level has had: where one that starts begins.
-    now: Had,
+    now: ServedTime,
     flow_max: usize,
     len: usize,
 }
@@ -61,7 +61,7 @@ pub struct FairQueue<F, T> {
 /// The item that was taken, and the flow that its cost is charged to.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a flow that is not charged gets its time for nothing"]
-pub struct Served<F> {
+pub struct TakenItem<F> {
     level: usize,
     flow: F,
 }
@@ -117,7 +117,7 @@ impl<F: Ord + Clone, T> FairQueue<F, T> {
     }
 
     /// Takes the next item, and whom to charge. Time O(levels + log flows).
-    pub fn pop(&mut self) -> Option<(T, Served<F>)> {
+    pub fn pop(&mut self) -> Option<(T, TakenItem<F>)> {
         let waiting = self.levels.iter().enumerate().filter(|(_, level)| !level.waiting.is_empty());
         let (level, _) = waiting.min_by_key(|(_, level)| level.had)?;
         let of = &mut self.levels[level];
@@ -130,12 +130,12 @@ impl<F: Ord + Clone, T> FairQueue<F, T> {
             of.waiting.insert((had, flow.clone()));
         }
         self.len -= 1;
-        Some((item, Served { level, flow }))
+        Some((item, TakenItem { level, flow }))
     }
 
     /// Charges what an item cost.
-    pub fn charge(&mut self, served: Served<F>, cost: Duration) {
-        let Served { level, flow } = served;
+    pub fn charge(&mut self, served: TakenItem<F>, cost: Duration) {
+        let TakenItem { level, flow } = served;
         let of = &mut self.levels[level];
         // Even an item that took no time counts, or its flow could be served for ever.
         let cost = cost.as_nanos().max(1);
@@ -159,7 +159,7 @@ impl<F: Ord + Clone, T> Level<F, T> {
             return;
         }
         // With nobody waiting there is nobody to owe time to.
-        let now = if self.waiting.is_empty() { Had::MAX } else { self.now };
+        let now = if self.waiting.is_empty() { ServedTime::MAX } else { self.now };
         self.flows.retain(|_, flow| !flow.items.is_empty() || flow.had > now);
     }
 }

@@ -28,14 +28,14 @@ pub struct OverShare {
 
 /// A level, and the flow of it that holds a place.
 #[derive(Debug)]
-pub struct Seat<'a, F> {
+pub struct LevelSeat<'a, F> {
     /// Number of the level.
     pub level: usize,
     pub flow: &'a F,
 }
 
 #[derive(Debug)]
-struct Places<F> {
+struct LevelUse<F> {
     limits: Level,
     used: usize,
     flows: BTreeMap<F, usize>,
@@ -46,13 +46,13 @@ struct Places<F> {
 pub struct Room<F> {
     /// Places that no level is guaranteed.
     shared: usize,
-    levels: Vec<Places<F>>,
+    levels: Vec<LevelUse<F>>,
 }
 
 impl<F: Ord + Clone> Room<F> {
     /// An empty room with `shared` places in addition to the guaranteed ones.
     pub fn new(shared: usize, levels: impl IntoIterator<Item = Level>) -> Self {
-        let places = |limits| Places { limits, used: 0, flows: BTreeMap::new() };
+        let places = |limits| LevelUse { limits, used: 0, flows: BTreeMap::new() };
         Self { shared, levels: levels.into_iter().map(places).collect() }
     }
 
@@ -61,7 +61,7 @@ impl<F: Ord + Clone> Room<F> {
     /// # Panics
     /// Without such a level.
     pub fn free(&self, level: usize) -> usize {
-        let borrowed: usize = self.levels.iter().map(Places::borrowed).sum();
+        let borrowed: usize = self.levels.iter().map(LevelUse::borrowed).sum();
         let own = &self.levels[level];
         own.limits.guaranteed.saturating_sub(own.used) + (self.shared - borrowed)
     }
@@ -116,13 +116,17 @@ impl<F: Ord + Clone> Room<F> {
     ///
     /// # Panics
     /// As [`Room::leave`].
-    pub fn change(&mut self, from: Seat<'_, F>, to: Seat<'_, F>) -> Result<(), OverShare> {
+    pub fn change(
+        &mut self,
+        from: LevelSeat<'_, F>,
+        to: LevelSeat<'_, F>,
+    ) -> Result<(), OverShare> {
         self.leave(from.level, from.flow);
         self.enter(to.level, to.flow)
     }
 }
 
-impl<F> Places<F> {
+impl<F> LevelUse<F> {
     /// Shared places in use.
     const fn borrowed(&self) -> usize {
         self.used.saturating_sub(self.limits.guaranteed)
@@ -179,7 +183,10 @@ mod tests {
     fn a_place_changes_hands_also_where_it_is_the_only_one() {
         let mut room = Room::new(1, [level(0), level(0)]);
         room.enter(0, &7).expect("free");
-        assert_eq!(room.change(Seat { level: 0, flow: &7 }, Seat { level: 1, flow: &8 }), Ok(()));
+        assert_eq!(
+            room.change(LevelSeat { level: 0, flow: &7 }, LevelSeat { level: 1, flow: &8 }),
+            Ok(())
+        );
         assert_eq!((room.held(0, &7), room.held(1, &8)), (0, 1));
         room.leave(1, &8);
         assert_eq!(room.free(0), 1);

@@ -148,7 +148,7 @@ fn more_for(chain: &DagCapacity, load: Bandwidth) -> Option<Bandwidth> {
     (to > chain.capacity && is_over(to, chain.holds)).then_some(to)
 }
 
-/// Whether a DAG is looked at again before its period ends ([`Policy::look_interval`]): its load is near
+/// Whether a DAG is looked at again before its period ends ([`Policy::check_interval`]): its load is near
 /// the capacity, and it may have more.
 pub fn is_near(policy: &Policy, chain: &DagCapacity, load: Bandwidth) -> bool {
     let near = u128::from(chain.capacity.get()) * u128::from(policy.pre_launch_percent);
@@ -159,7 +159,7 @@ pub fn is_near(policy: &Policy, chain: &DagCapacity, load: Bandwidth) -> bool {
 /// Decides about a DAG while a period is under way: `load` is that since the last one ended. A load that is
 /// over the capacity does not wait for the end of the period where free regions do; no region is loaded
 /// for a load that only may come.
-pub fn look(
+pub fn decide_early(
     policy: &Policy,
     residency: Duration,
     chain: &DagCapacity,

@@ -24,7 +24,9 @@ mod monitor;
 mod policy;
 mod victim;
 
-pub use decide::{DagCapacity, Decision, Why, decide, is_near, is_over, look, target_millis};
+pub use decide::{
+    DagCapacity, Decision, Why, decide, decide_early, is_near, is_over, target_millis,
+};
 pub use monitor::{Monitor, Period};
 pub use policy::{InvalidPolicy, PERIOD_MAX, Policy};
 pub use victim::{Holder, pick};

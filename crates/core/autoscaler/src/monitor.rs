@@ -17,7 +17,7 @@ pub struct Period {
 
 /// The period under way.
 #[derive(Debug, Clone, Copy, Default)]
-struct Running {
+struct CurrentPeriod {
     /// Bits × 10^9: a load of 2^64 bits per second over a minute stays below 2^128.
     bit_nanos: u128,
     nanos: u64,
@@ -28,7 +28,7 @@ struct Running {
 /// Collects the samples of one DAG into whole periods.
 #[derive(Debug, Clone, Default)]
 pub struct Monitor {
-    running: Option<Running>,
+    running: Option<CurrentPeriod>,
     last: Option<Period>,
     /// Whole periods in a row in which fewer instances would have done.
     pub(crate) calm: u32,
@@ -49,7 +49,7 @@ impl Monitor {
             return self.end_period(Period { mean: load, least: load, most: load });
         }
         let mut running =
-            self.running.take().unwrap_or(Running { least: bps, ..Running::default() });
+            self.running.take().unwrap_or(CurrentPeriod { least: bps, ..CurrentPeriod::default() });
         let product = u128::from(bps) * u128::from(nanos);
         running.bit_nanos = running.bit_nanos.saturating_add(product);
         running.nanos = running.nanos.saturating_add(nanos);

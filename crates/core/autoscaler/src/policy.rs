@@ -97,7 +97,7 @@ impl Policy {
     }
 
     /// Interval between checks of a load that is near its capacity.
-    pub fn look_interval(&self) -> Duration {
+    pub fn check_interval(&self) -> Duration {
         self.monitor_period / LOOKS
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use snic_autoscaler::{
-    DagCapacity, Decision, Monitor, Policy, Why, decide, is_near, look, target_millis,
+    DagCapacity, Decision, Monitor, Policy, Why, decide, decide_early, is_near, target_millis,
 };
 use snic_domain::{Bandwidth, Timestamp};
 
@@ -77,7 +77,7 @@ fn drive(load_at: impl Fn(u64) -> u64) -> Seen {
             last = load;
             decide(&policy, PERIOD, &chain, &mut monitor, now)
         } else if is_near(&policy, &chain, last) {
-            look(&policy, PERIOD, &chain, load, now)
+            decide_early(&policy, PERIOD, &chain, load, now)
         } else {
             Decision::Keep
         };
@@ -175,9 +175,11 @@ fn instances_already_held_are_not_requested_again() {
     assert_eq!(after(&policy, &short(29_999), &[30, 30]), Decision::Keep, "but for noise");
     assert!(matches!(after(&policy, &short(29_000), &[30, 30]), Decision::ScaleOut { .. }));
     // The same before a period ends.
-    let look = |chain| look(&policy, PERIOD, &chain, gbps(30), at(1_000));
-    assert_eq!(look(short(30_000)), Decision::Keep);
-    assert!(matches!(look(short(29_000)), Decision::PreLaunch { to, .. } if to == gbps(30)));
+    let decide_early = |chain| decide_early(&policy, PERIOD, &chain, gbps(30), at(1_000));
+    assert_eq!(decide_early(short(30_000)), Decision::Keep);
+    assert!(
+        matches!(decide_early(short(29_000)), Decision::PreLaunch { to, .. } if to == gbps(30))
+    );
 }
 
 #[test]
@@ -188,19 +190,19 @@ fn a_load_is_looked_at_where_it_is_near_and_may_have_more() {
     assert!(!at_18(policy, DagCapacity { fair: gbps(20), ..two() }), "it may have no more");
     assert!(!at_18(Policy { pre_launch: false, ..policy }, two()));
     assert!(!at_18(Policy { enabled: false, ..policy }, two()));
-    assert_eq!(policy.look_interval(), Duration::from_millis(1));
+    assert_eq!(policy.check_interval(), Duration::from_millis(1));
     let over = |policy, now| {
-        look(&policy, PERIOD, &DagCapacity { settled: at(50), ..two() }, gbps(27), now)
+        decide_early(&policy, PERIOD, &DagCapacity { settled: at(50), ..two() }, gbps(27), now)
     };
     let why = Why::Exceeding { load: gbps(27), capacity: gbps(20) };
     assert_eq!(over(policy, at(60)), Decision::PreLaunch { to: gbps(27), why });
     assert_eq!(over(policy, at(59)), Decision::Keep, "a decision stays for the cooldown");
     assert_eq!(over(Policy { pre_launch: false, ..policy }, at(60)), Decision::Keep);
     let shares = DagCapacity { capacity: gbps(25), ..two() };
-    let noise = look(&policy, PERIOD, &shares, Bandwidth::from_mbps(25_400), at(1_000));
+    let noise = decide_early(&policy, PERIOD, &shares, Bandwidth::from_mbps(25_400), at(1_000));
     assert_eq!(noise, Decision::Keep);
     let fair = DagCapacity { fair: gbps(25), ..two() };
-    let most = look(&policy, PERIOD, &fair, gbps(90), at(1_000));
+    let most = decide_early(&policy, PERIOD, &fair, gbps(90), at(1_000));
     assert!(matches!(most, Decision::PreLaunch { to, .. } if to == gbps(25)), "{most:?}");
 }
 

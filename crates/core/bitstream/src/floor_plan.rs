@@ -44,7 +44,7 @@ pub struct FrameRange {
 }
 
 impl FrameRange {
-    fn has(&self, write: &FrameWrite<'_>, at: Place) -> bool {
+    fn has(&self, write: &FrameWrite<'_>, at: FramePlace) -> bool {
         self.die == write.die
             && self.block_type == write.address.block_type()
             && self.rows.contains(&at.row)
@@ -206,7 +206,7 @@ impl FloorPlan {
         if let Some((write, at)) = file.writes.iter().find_map(|write| self.outside(write, ranges))
         {
             let (die, block_type) = (write.die, write.address.block_type());
-            let Place { row, column, minor: frame } = at;
+            let FramePlace { row, column, minor: frame } = at;
             return Err(OutsideRegion::Frame { die, block_type, row, column, frame, kind, model });
         }
         let is_foreign = |die: &&u8| ranges.iter().all(|range| range.die != **die);
@@ -221,8 +221,8 @@ impl FloorPlan {
         &self,
         write: &FrameWrite<'a>,
         ranges: &[FrameRange],
-    ) -> Option<(FrameWrite<'a>, Place)> {
-        let mut at = Place::of(write);
+    ) -> Option<(FrameWrite<'a>, FramePlace)> {
+        let mut at = FramePlace::of(write);
         let mut taken = 0;
         while taken < write.frames() {
             let left = write.frames() - taken;
@@ -234,10 +234,10 @@ impl FloorPlan {
                 if !write.are_pads(taken, pads) {
                     return Some((*write, at));
                 }
-                at = Place { row: at.row + 1, column: 0, minor: 0 };
+                at = FramePlace { row: at.row + 1, column: 0, minor: 0 };
                 pads
             } else if room > 0 {
-                at = Place { column: at.column + 1, minor: 0, ..at };
+                at = FramePlace { column: at.column + 1, minor: 0, ..at };
                 left.min(room.into())
             } else if taken > 0 && left == 1 && stays_in_buffer(write) {
                 return None;
@@ -250,7 +250,7 @@ impl FloorPlan {
     }
 
     /// Whether the row has ended before `at`.
-    fn is_row_end(&self, write: &FrameWrite<'_>, at: Place) -> bool {
+    fn is_row_end(&self, write: &FrameWrite<'_>, at: FramePlace) -> bool {
         self.rows.iter().any(|row| {
             row.die == write.die
                 && row.block_type == write.address.block_type()
@@ -270,13 +270,13 @@ fn stays_in_buffer(write: &FrameWrite<'_>) -> bool {
 
 /// Where a frame goes on its die.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct FramePlace {
     row: u8,
     column: u16,
     minor: u8,
 }
 
-impl Place {
+impl FramePlace {
     const fn of(write: &FrameWrite<'_>) -> Self {
         let at = write.address;
         Self { row: at.row(), column: at.column(), minor: at.minor() }

@@ -38,7 +38,7 @@ pub use load_stream::{CONTROL_BYTES_MAX, with_known_control};
 pub use modules::{EmbeddedModule, InvalidModuleBuild, InvalidModules, ModuleBuild, modules};
 pub use packet::{FRAME_WORDS, FrameAddress, Register};
 pub use parse::{
-    BitFile, FrameKind, FrameWrite, InvalidBitstream, Unmasked, WriteForm, WrongCard, parse,
+    BitFile, FrameKind, FrameWrite, InvalidBitstream, UnmaskedReason, WriteForm, WrongCard, parse,
 };
 pub use rom::{ChainRom, InvalidRom, NotIdentified, SlotRom, identify};
 pub use test_image::{InvalidTestImage, TestBuild, build_test};

@@ -23,9 +23,9 @@ use std::fmt;
 
 use snic_domain::CardProfile;
 
-pub use error::{InvalidBitstream, Unmasked, WrongCard};
+pub use error::{InvalidBitstream, UnmaskedReason, WrongCard};
 pub(crate) use walk::{DIES_MAX, lead_idcode};
-use walk::{Found, Walk};
+use walk::{Walk, WalkFindings};
 
 use crate::BitHeader;
 use crate::packet::{FRAME_WORDS, FrameAddress};
@@ -126,7 +126,7 @@ pub fn parse(bytes: &[u8]) -> Result<BitFile<'_>, InvalidBitstream> {
     if data.len() % 4 != 0 {
         return Err(InvalidBitstream::NotWords { bytes: data.len() });
     }
-    let mut found = Found::default();
+    let mut found = WalkFindings::default();
     Walk::after_sync(data, 0, 0)?.finish(&mut found)?;
     found.check_end()?;
     match found.idcode {

@@ -7,6 +7,7 @@
 
 mod affinity;
 mod binding;
+mod build;
 mod caller;
 mod card;
 mod chain_identity;
@@ -34,6 +35,7 @@ pub use binding::{
     BindingSpec, BindingState, BindingTarget, BoundFunction, InvalidLimits, InvalidVmId,
     PortLimits, VmId,
 };
+pub use build::UnfitImage;
 pub use caller::Caller;
 pub use card::{CardProfile, RegionPass, RegionProfile, RegionState, SaveArea};
 pub use chain_identity::{ChainIdentity, ChainMismatch, InvalidChainIdentity, ReportedChain};
@@ -56,7 +58,7 @@ pub use ids::{
     NtCode, NtNumber, NtTypeId, OperationId, RegionId, RuleId, Slot, TenantId,
 };
 pub use image::{
-    ImageConflict, ImageSignature, RegionImage, RegionImages, UnfitImage, numbers as region_numbers,
+    ImageConflict, ImageSignature, RegionImage, RegionImages, numbers as region_numbers,
 };
 pub use mapping::{Form, Instance, Mapping, Stage, VirtualChain};
 pub use notes::{Description, InvalidDescription, InvalidLabels, Labels, Notes, NotesPatch};

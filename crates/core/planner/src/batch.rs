@@ -16,8 +16,9 @@ use std::cmp::Reverse;
 use snic_domain::{Infeasible, RegionId};
 
 use crate::catalogue::PhysicalChain;
-use crate::plan::{PlanRequest, plan_on};
-use crate::provision::{PendingDag, Provision};
+use crate::plan::plan_on;
+use crate::provision::{CapacitySums, PendingDag};
+use crate::request::PlanRequest;
 use crate::{Ledger, Plan, PlanCatalogue, plan};
 
 /// Up to this number of DAGs, every subset is tried, the largest first, if not all of them fit.
@@ -54,7 +55,7 @@ pub fn plan_batch(
     requests: &[PlanRequest<'_>],
 ) -> PlanBatch {
     let tenants = requests.iter().map(|request| &request.name.tenant);
-    let mut provision = Provision::new(ledger, catalogue, tenants);
+    let mut provision = CapacitySums::new(ledger, catalogue, tenants);
     let mut wanted: Vec<PendingDag> = Vec::new();
     for (index, request) in requests.iter().enumerate() {
         let is_new = request.previous.is_none() && ledger.held(request.name).is_none();
@@ -86,7 +87,7 @@ fn one_by_one(card: (&Ledger, &PlanCatalogue), requests: &[PlanRequest<'_>]) -> 
 fn place_first(
     card: (&Ledger, &PlanCatalogue),
     requests: &[PlanRequest<'_>],
-    provision: &mut Provision<'_>,
+    provision: &mut CapacitySums<'_>,
     chosen: &[&PendingDag],
 ) -> PlanBatch {
     let loads = provision.loads(chosen);
@@ -107,7 +108,7 @@ fn place_first(
 fn best_tried(
     card: (&Ledger, &PlanCatalogue),
     requests: &[PlanRequest<'_>],
-    provision: &mut Provision<'_>,
+    provision: &mut CapacitySums<'_>,
     mut wanted: Vec<PendingDag>,
 ) -> PlanBatch {
     let new_regions =
@@ -175,7 +176,7 @@ fn carry_out(
 }
 
 /// As many DAGs as can be placed together.
-fn choose(provision: &mut Provision<'_>, mut wanted: Vec<PendingDag>) -> Vec<PendingDag> {
+fn choose(provision: &mut CapacitySums<'_>, mut wanted: Vec<PendingDag>) -> Vec<PendingDag> {
     if provision.has_place_for(&wanted.iter().collect::<Vec<_>>()) {
         return wanted;
     }
@@ -183,7 +184,7 @@ fn choose(provision: &mut Provision<'_>, mut wanted: Vec<PendingDag>) -> Vec<Pen
     if wanted.len() <= EVERY_SET_MAX {
         return largest_set(provision, wanted);
     }
-    let fits = |provision: &mut Provision<'_>, count: usize| {
+    let fits = |provision: &mut CapacitySums<'_>, count: usize| {
         provision.has_place_for(&wanted[..count].iter().collect::<Vec<_>>())
     };
     let (mut most, mut over) = (0, wanted.len());
@@ -203,7 +204,7 @@ fn choose(provision: &mut Provision<'_>, mut wanted: Vec<PendingDag>) -> Vec<Pen
 
 /// The largest subset that can be placed; among subsets of one size the one with the fewest loads, then
 /// the one with the smallest DAGs.
-fn largest_set(provision: &mut Provision<'_>, wanted: Vec<PendingDag>) -> Vec<PendingDag> {
+fn largest_set(provision: &mut CapacitySums<'_>, wanted: Vec<PendingDag>) -> Vec<PendingDag> {
     let mut chosen: Option<(u32, usize)> = None;
     for set in sets(wanted.len()) {
         let most = match chosen {

@@ -6,60 +6,14 @@
 
 use std::cmp::Reverse;
 
-use smallvec::SmallVec;
-use snic_domain::limits::REGIONS_MAX;
-use snic_domain::{Area, Bitstream, ByteSize, RegionId, RegionKind, RegionProfile};
+use snic_domain::{Area, Bitstream, RegionId};
 
 use crate::catalogue::{PhysicalChain, PlanCatalogue};
+use crate::classes::fits_region;
+use crate::job::Job;
 use crate::ledger::Ledger;
 use crate::nt_key::NtKey;
-use crate::plan::Job;
 use crate::view::{View, fresh_bandwidth, fresh_capacity};
-
-/// Interchangeable regions that can be loaded.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Class {
-    kind: RegionKind,
-    area: Area,
-    bitstream_max: ByteSize,
-    /// Whether they hold a bitstream that no DAG uses.
-    pub(crate) victim: bool,
-    /// Whether their content could serve the DAG.
-    useful: bool,
-    /// Their groups by the images that there are: of the provider, and of the tenant.
-    group: [u8; 2],
-    /// A bit set.
-    pub(crate) regions: u32,
-}
-
-impl Class {
-    /// Whether its content could serve the DAG; such a class has one region. The content of all
-    /// others is of no use to it.
-    pub(crate) const fn is_useful(&self) -> bool {
-        self.useful
-    }
-
-    /// Whether a chain could be loaded if it had an image for these regions, and it has none.
-    pub(crate) fn lacks_image_of(&self, chain: &PhysicalChain) -> bool {
-        chain.regions & self.regions == 0 && fits(self.kind, self.area, chain)
-    }
-
-    /// Whether the same chains can be loaded into it as into another one.
-    pub(crate) fn takes_what(&self, other: &Self) -> bool {
-        let of = |class: &Self| (class.kind, class.area, class.bitstream_max, class.group);
-        of(self) == of(other)
-    }
-
-    pub(crate) fn takes(&self, chain: &PhysicalChain) -> bool {
-        chain.has_images_for(self.regions, self.bitstream_max) && fits(self.kind, self.area, chain)
-    }
-}
-
-/// Whether a chain can be loaded into a region: it is of the right kind, large enough, and one that the
-/// bitstream has an image for.
-pub(crate) fn fits_region(id: RegionId, region: &RegionProfile, chain: &PhysicalChain) -> bool {
-    chain.has_images_for(1 << id.0, region.bitstream_max) && fits(region.kind, region.area, chain)
-}
 
 /// The bitstreams that a region can be loaded with, whoever owns them, by id; none of a region that the card does not
 /// have. Time O(bitstreams).
@@ -77,50 +31,15 @@ pub fn loadable_into<'a>(
     catalogue.chains().filter(fits).map(|chain| &chain.bitstream)
 }
 
-fn fits(kind: RegionKind, area: Area, chain: &PhysicalChain) -> bool {
-    kind == chain.bitstream.region_kind && chain.area.is_some_and(|needed| area.fits(needed))
-}
-
-/// The regions in a bit set, in ascending order.
-pub(crate) fn regions_in(mut regions: u32) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let first = regions.trailing_zeros() as usize;
-        regions &= regions.wrapping_sub(1);
-        (first < REGIONS_MAX).then_some(first)
-    })
-}
-
-/// The classes of the regions that can be loaded, a bit set: free ones before victims, useful victims last.
-pub(crate) fn classes(job: &Job<'_>, loadable: u32) -> SmallVec<[Class; 4]> {
-    let mut classes: SmallVec<[Class; 4]> = SmallVec::new();
-    let groups = job.catalogue.region_groups(&job.ledger.profile().model, job.tenant());
-    for region in regions_in(loadable) {
-        let id = RegionId(region as u8);
-        let Some(of) = job.ledger.profile().region(id) else { continue };
-        let content = job.ledger.chain(id);
-        let useful = content.is_some_and(|chain| chain.mask & job.mask != 0);
-        let group = groups.map(|groups| groups.map_or(0, |groups| groups.of(id)));
-        let alike = classes.iter_mut().find(|class| {
-            (class.kind, class.area, class.bitstream_max) == (of.kind, of.area, of.bitstream_max)
-                && class.victim == content.is_some()
-                && class.group == group
-                && !(class.useful || useful)
-        });
-        match alike {
-            Some(class) => class.regions |= 1 << region,
-            None => classes.push(Class {
-                kind: of.kind,
-                area: of.area,
-                bitstream_max: of.bitstream_max,
-                victim: content.is_some(),
-                useful,
-                group,
-                regions: 1 << region,
-            }),
-        }
-    }
-    classes.sort_by_key(|class| (class.victim, class.useful, class.regions.trailing_zeros()));
-    classes
+/// The result of trying sets of loads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CoverResult {
+    /// A set was found and accepted.
+    Found,
+    /// No set exists, or none was accepted.
+    None,
+    /// The step budget is used up.
+    GaveUp,
 }
 
 /// A bitstream that could be loaded into regions of a class.

@@ -4,20 +4,9 @@ use std::rc::Rc;
 
 use smallvec::SmallVec;
 
-use crate::candidates::Candidate;
+use crate::candidates::{Candidate, CoverResult};
 use crate::nt_key::NtKey;
 use crate::search::{PlannedLoad, Search};
-
-/// The result of trying sets of loads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CoverResult {
-    /// A set was found and accepted.
-    Found,
-    /// No set exists, or none was accepted.
-    None,
-    /// The step budget is used up.
-    GaveUp,
-}
 
 /// Demand for one NT of the DAG, and the loads that serve it.
 struct NtNeed<'a> {

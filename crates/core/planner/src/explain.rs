@@ -16,17 +16,19 @@ use snic_domain::{
     Form, FormChoice, FormPreference, RegionId, Rejection, RejectionReason, Resource, Shortage,
 };
 
-use crate::candidates::{area_of, bitstreams, regions_in, unused_permille};
+use crate::candidates::{area_of, bitstreams, unused_permille};
 use crate::catalogue::PhysicalChain;
+use crate::classes::regions_in;
+use crate::job::from_kbps;
 use crate::nt_key::NtKey;
-use crate::objective::Order;
-use crate::plan::Placed;
+use crate::order::Order;
+use crate::placed::PlacedStaging;
 use crate::search::{ChainPart, PlannedLoad};
-use crate::view::{NtSequence, RegionPath, View, from_kbps};
+use crate::view::{NtSequence, RegionPath, View};
 
 /// Why a DAG has the form that was chosen.
 pub(crate) fn form_reason(
-    chosen: &Placed<'_>,
+    chosen: &PlacedStaging<'_>,
     preference: FormPreference,
     [sequential, parallel]: [Cycles; 2],
     placed_both: bool,
@@ -56,7 +58,7 @@ pub(crate) fn form_reason(
 /// Explains `placed`. The view is as the search left it: without the plan's loads and bandwidths.
 pub(crate) fn explain<'a>(
     view: &mut View<'a>,
-    placed: &Placed<'a>,
+    placed: &PlacedStaging<'a>,
     form: FormChoice,
 ) -> Explanation {
     let mut rejected: Vec<Vec<Rejection>> =
@@ -95,7 +97,7 @@ pub(crate) fn explain<'a>(
 
 /// The kind of embedding of a path. Every part of a chain that was cut is a `Split`, whether shared or
 /// loaded; the number of reconfigurations tells these apart.
-fn kind_of(placed: &Placed<'_>, part: &ChainPart, path: &RegionPath) -> EmbeddingKind {
+fn kind_of(placed: &PlacedStaging<'_>, part: &ChainPart, path: &RegionPath) -> EmbeddingKind {
     if placed.parts_of(part.chain).nth(1).is_some() {
         return EmbeddingKind::Split;
     }
@@ -110,7 +112,7 @@ fn kind_of(placed: &Placed<'_>, part: &ChainPart, path: &RegionPath) -> Embeddin
 /// `counted_loads` is the set of loads that an earlier embedding already counts.
 fn embedding(
     view: &View<'_>,
-    placed: &Placed<'_>,
+    placed: &PlacedStaging<'_>,
     part: &ChainPart,
     path: &RegionPath,
     counted_loads: &mut u32,
@@ -137,7 +139,7 @@ fn embedding(
 }
 
 /// The kinds of embedding that were not chosen, for one chain of the staging as a whole.
-fn rejections<'a>(view: &View<'a>, placed: &Placed<'a>, chain: usize) -> Vec<Rejection> {
+fn rejections<'a>(view: &View<'a>, placed: &PlacedStaging<'a>, chain: usize) -> Vec<Rejection> {
     let kinds = placed
         .parts_of(chain)
         .flat_map(|part| part.paths.iter().map(|path| kind_of(placed, part, path)));
@@ -177,7 +179,7 @@ fn uses(part: &ChainPart, region: u8) -> bool {
 
 /// The loads that serve a chain, perhaps together with others.
 fn loads_of<'p, 'a>(
-    placed: &'p Placed<'a>,
+    placed: &'p PlacedStaging<'a>,
     chain: usize,
 ) -> impl Iterator<Item = &'p PlannedLoad<'a>> {
     let serves =
@@ -185,7 +187,7 @@ fn loads_of<'p, 'a>(
     placed.solution.loads.iter().filter(serves)
 }
 
-fn cost_of(placed: &Placed<'_>, chain: usize) -> EmbeddingCost {
+fn cost_of(placed: &PlacedStaging<'_>, chain: usize) -> EmbeddingCost {
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     EmbeddingCost {
         regions: count(loads_of(placed, chain).count()),
@@ -195,7 +197,11 @@ fn cost_of(placed: &Placed<'_>, chain: usize) -> EmbeddingCost {
 }
 
 /// The view with what the other chains take of loaded regions, and without what they replace.
-fn beside<'v, 'a>(view: &'v View<'a>, placed: &Placed<'a>, chain: usize) -> Cow<'v, View<'a>> {
+fn beside<'v, 'a>(
+    view: &'v View<'a>,
+    placed: &PlacedStaging<'a>,
+    chain: usize,
+) -> Cow<'v, View<'a>> {
     if placed.chains.len() == 1 {
         return Cow::Borrowed(view);
     }

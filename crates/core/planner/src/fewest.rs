@@ -10,10 +10,11 @@ use std::cmp::Reverse;
 
 use smallvec::SmallVec;
 
-use crate::candidates::{Class, bitstreams, fits_region};
+use crate::candidates::bitstreams;
 use crate::catalogue::PhysicalChain;
+use crate::classes::{Class, fits_region};
 use crate::effort::Effort;
-use crate::plan::NtTotal;
+use crate::job::NtTotal;
 use crate::view::{View, fresh_bandwidth};
 
 /// Beyond this many missing regions, the exact number is of no use.

@@ -223,8 +223,8 @@ impl Graph {
     fn parallel_over(&self, levels: &[u64], cost: PassCost) -> Option<Staging> {
         let bounds = levels.len() + 1;
         // The best staging up to each bound, without and with a parallel stage.
-        let mut best: Vec<[Option<Reached>; 2]> = vec![[None; 2]; bounds];
-        best[0][0] = Some(Reached { latency: cost.core, stages: 0, from: 0, wide: false });
+        let mut best: Vec<[Option<BestStaging>; 2]> = vec![[None; 2]; bounds];
+        best[0][0] = Some(BestStaging { latency: cost.core, stages: 0, from: 0, wide: false });
         for start in 0..levels.len() {
             let mut set = 0;
             for end in start + 1..bounds {
@@ -235,7 +235,7 @@ impl Graph {
                 for was_wide in [false, true] {
                     let Some(before) = best[start][usize::from(was_wide)] else { continue };
                     let pass = if start == 0 { 0 } else { cost.pass };
-                    let reached = Reached {
+                    let reached = BestStaging {
                         latency: before.latency.saturating_add(pass).saturating_add(longest),
                         stages: before.stages + 1,
                         from: start,
@@ -264,7 +264,7 @@ impl Graph {
 
 /// The best staging up to a bound between levels.
 #[derive(Debug, Clone, Copy)]
-struct Reached {
+struct BestStaging {
     latency: u64,
     stages: usize,
     /// The previous bound.
@@ -273,7 +273,7 @@ struct Reached {
     wide: bool,
 }
 
-impl Reached {
+impl BestStaging {
     const fn rank(&self) -> (u64, usize) {
         (self.latency, self.stages)
     }

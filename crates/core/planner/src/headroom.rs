@@ -6,13 +6,13 @@ use crate::Ledger;
 
 /// A DAG's part of one resource at one place.
 #[derive(Debug, Clone, Copy)]
-struct Part {
+struct ResourcePart {
     place: Option<(RegionId, Option<Slot>)>,
     held: u64,
     left: u64,
 }
 
-impl Part {
+impl ResourcePart {
     /// Whether less is left here than there, in proportion to what the DAG holds.
     fn is_tighter_than(&self, other: &Self) -> bool {
         u128::from(self.left) * u128::from(other.held)
@@ -21,7 +21,7 @@ impl Part {
 }
 
 /// The tightest of the places where the DAG holds anything; of equals the first.
-fn tightest(parts: impl Iterator<Item = Part>) -> Option<Part> {
+fn tightest(parts: impl Iterator<Item = ResourcePart>) -> Option<ResourcePart> {
     let held = parts.filter(|part| part.held > 0);
     held.reduce(|best, part| if part.is_tighter_than(&best) { part } else { best })
 }
@@ -31,10 +31,10 @@ impl Ledger {
     /// resources that it does not hold are left out. Time O(shares of the DAG + users of its regions).
     pub fn headroom(&self, dag: &DagName) -> Vec<Headroom> {
         let Some(own) = self.held(dag) else { return Vec::new() };
-        let card = |held: u64, left: u64| [Part { place: None, held, left }].into_iter();
+        let card = |held: u64, left: u64| [ResourcePart { place: None, held, left }].into_iter();
         let slot = |region, slot, held, left| {
             let place = Some((region, Some(slot)));
-            Part { place, held, left }
+            ResourcePart { place, held, left }
         };
         let nts = own.shares.iter().map(|share| {
             let left = self.residual(share.region, share.slot).get();
@@ -42,15 +42,18 @@ impl Ledger {
         });
         let ports = own.ports.iter().map(|port| {
             let left = self.port_left(port.region, 0);
-            Part { place: Some((port.region, None)), held: port.cycles, left }
+            ResourcePart { place: Some((port.region, None)), held: port.cycles, left }
         });
         let credits = own.shares.iter().map(|share| {
             let left = self.credits_left(share.region, share.slot, 0);
             slot(share.region, share.slot, share.credits, left)
         });
         let rows = own.rows().beside(self.rows_residual()).into_iter();
-        let rows =
-            rows.map(|(_, held, left)| Part { place: None, held: held.into(), left: left.into() });
+        let rows = rows.map(|(_, held, left)| ResourcePart {
+            place: None,
+            held: held.into(),
+            left: left.into(),
+        });
         let (ingress, egress) = (self.ingress_residual().get(), self.egress_residual().get());
         let found = [
             (Resource::IngressBandwidth, tightest(card(own.ingress().get(), ingress))),
@@ -66,8 +69,8 @@ impl Ledger {
             ),
             (Resource::TableRows, tightest(rows)),
         ];
-        let entry = |(resource, part): (Resource, Option<Part>)| {
-            let Part { place, held, left } = part?;
+        let entry = |(resource, part): (Resource, Option<ResourcePart>)| {
+            let ResourcePart { place, held, left } = part?;
             let nt = place
                 .and_then(|(region, slot)| self.content(region)?.nts.get(slot?.index()).cloned());
             let region = place.map(|(region, _)| region);
@@ -77,7 +80,7 @@ impl Ledger {
         };
         let processors = self.processor_headroom(own).into_iter().flatten();
         let processors = processors.map(|(resource, held, left)| {
-            let part = Part { place: None, held, left };
+            let part = ResourcePart { place: None, held, left };
             (resource, Some(part))
         });
         found.into_iter().chain(processors).filter_map(entry).collect()

@@ -1,30 +1,21 @@
 //! Why a DAG has no feasible placement: every shortage, with numbers and without names of other tenants.
 
 use smallvec::SmallVec;
-use snic_domain::{Infeasible, Node, NodeId, RegionId, Resource, Shortage, region_numbers};
+use snic_domain::{Infeasible, NodeId, RegionId, Resource, Shortage, region_numbers};
 
-use crate::candidates::{bitstreams, fits_region, regions_in};
+use crate::candidates::bitstreams;
 use crate::catalogue::PhysicalChain;
+use crate::classes::{fits_region, regions_in};
 use crate::effort::Effort;
 use crate::fewest::{FurtherRegions, further_regions};
+use crate::job::{Job, NtTotal, from_kbps};
 use crate::nt_key::NtKey;
-use crate::plan::{Job, NtTotal, Plan};
 use crate::region::RegionCondition;
-use crate::search::Blocked;
-use crate::stay::Stay;
-use crate::view::{View, fresh_bandwidth, from_kbps};
+use crate::request::Plan;
+use crate::search::Obstacles;
+use crate::stay::PacketOccupancy;
+use crate::view::{View, fresh_bandwidth};
 use crate::work;
-
-/// An NT that the tenant may not use. The text is the same whether it exists or not.
-pub(crate) fn unknown_nt(node: &Node) -> Shortage {
-    Shortage {
-        resource: Resource::Bitstreams,
-        required: 1,
-        available: 0,
-        nodes: vec![node.id.clone()],
-        detail: format!("NT type {} does not exist or is not visible to the tenant", node.nt),
-    }
-}
 
 /// Why there is no plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +23,7 @@ pub(crate) enum Failure {
     /// The card as a whole is short, or these NTs are: nothing was searched.
     BeforeSearch(SmallVec<[NtShort; 2]>),
     /// The search found no placement.
-    Search(Blocked),
+    Search(Obstacles),
 }
 
 fn whole_dag_shortage(
@@ -107,13 +98,13 @@ pub(crate) fn explain(
         }
         Failure::Search(blocked) => after_search(view, blocked, unlimited().as_ref()),
     };
-    tell_cordoned(view.job, &mut found);
+    report_cordoned(view.job, &mut found);
     found
 }
 
 /// Regions that nobody may place anything in are why others are short: says so where it is about regions or what is
 /// loaded in them.
-fn tell_cordoned(job: &Job<'_>, found: &mut Infeasible) {
+fn report_cordoned(job: &Job<'_>, found: &mut Infeasible) {
     let is_cordoned = |id: RegionId| job.ledger.condition(id) == RegionCondition::Cordoned;
     let cordoned = job.ledger.profile().regions().filter(|(id, _)| is_cordoned(*id)).count();
     if cordoned == 0 {
@@ -131,7 +122,7 @@ fn tell_cordoned(job: &Job<'_>, found: &mut Infeasible) {
 
 /// The shortages after a search that found no placement. `bandwidth_only` is a plan that counts
 /// bandwidth but no packets, if there is one.
-fn after_search(view: &View<'_>, blocked: Blocked, bandwidth_only: Option<&Plan>) -> Infeasible {
+fn after_search(view: &View<'_>, blocked: Obstacles, bandwidth_only: Option<&Plan>) -> Infeasible {
     let mut shortages = bandwidth_only.map_or_else(Vec::new, |plan| pass_shortages(view.job, plan));
     if let Some(stay) = blocked.stay {
         shortages.extend(stay_shortages(view.job, stay));
@@ -200,7 +191,7 @@ fn pass_shortages(job: &Job<'_>, plan: &Plan) -> Vec<Shortage> {
 }
 
 /// Shortages of what packets take of the card while they are on it.
-fn stay_shortages(job: &Job<'_>, stay: Stay) -> impl Iterator<Item = Shortage> {
+fn stay_shortages(job: &Job<'_>, stay: PacketOccupancy) -> impl Iterator<Item = Shortage> {
     let (sizes, left) = (&job.dag().spec().packet_sizes, job.stay_left());
     let store = format!(
         "left in the card's packet store for promises; packets of sizes {sizes} are in it as long as their \

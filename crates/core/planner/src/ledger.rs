@@ -19,7 +19,7 @@ use crate::catalogue::{ChainSlot, PhysicalChain};
 use crate::changes::ChangeCounter;
 use crate::memory::Memory;
 use crate::nt_key::NtKey;
-use crate::programs::ProcessorUse;
+use crate::processor_use::ProcessorUse;
 use crate::refusal::{ContentMismatch, Overbooked};
 use crate::region::{RegionCondition, RegionEntry};
 use crate::reservation::SlotShare;

@@ -20,9 +20,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use snic_domain::{Dag, DagName, Mapping, RegionId};
 
-use crate::candidates::fits_region;
 use crate::catalogue::PhysicalChain;
-use crate::objective::Order;
+use crate::classes::fits_region;
+use crate::order::Order;
 use crate::plan::{PendingLoad, plan_on, plan_silently};
 use crate::region::RegionCondition;
 use crate::vacate::{EmptiableRegions, OccupiedRegions};

@@ -1,252 +1,28 @@
 //! Planning of one DAG on one card: from the request to the plan as a value.
 
-use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use snic_domain::{
-    Bandwidth, BitstreamId, Cycles, Dag, DagName, Form, FormChoice, FormPreference, Infeasible,
-    Instance, Mapping, NodeId, NtTypeId, RegionId, Slot, Stage, TenantId, VirtualChain,
+    Cycles, Form, FormChoice, FormPreference, Infeasible, Instance, Mapping, RegionId, Slot, Stage,
+    VirtualChain,
 };
 
 use crate::candidates::bitstreams;
 use crate::catalogue::{PhysicalChain, PlanCatalogue};
 use crate::effort::{Effort, LOOKS_OF_A_PLAN};
-use crate::form::{Graph, Nodes, PassCost, Staging};
+use crate::form::{Graph, Staging};
 use crate::infeasible::Failure;
+use crate::job::{Job, from_kbps};
 use crate::nt_key::NtKey;
-use crate::objective::Order;
-use crate::reservation::{NtCost, ReservationSum};
-use crate::search::{Blocked, ChainPart, Search, Solution};
+use crate::placed::PlacedStaging;
+use crate::request::{Plan, PlanRequest, RegionLoad};
+use crate::reservation::ReservationSum;
+use crate::search::{ChainPart, Obstacles, Search};
 use crate::stay::Transit;
-use crate::view::{View, from_kbps, kbps};
-use crate::work::{Passage, Work, port_max, reads_payload};
+use crate::view::View;
 use crate::{Ledger, Reservation, TableRows, explain, infeasible, programs};
 
 /// A bitstream that is loaded if a DAG needs it, and the region for it.
 pub(crate) type PendingLoad<'a> = (RegionId, &'a PhysicalChain);
-
-/// A DAG to be placed.
-#[derive(Debug, Clone, Copy)]
-pub struct PlanRequest<'a> {
-    /// Its name. Its current reservation in the ledger counts as released.
-    pub name: &'a DagName,
-    pub dag: &'a Dag,
-    /// The mapping on the card that an update replaces. The regions it uses keep their content
-    /// until the tables flip, so this plan does not load them.
-    pub previous: Option<&'a Mapping>,
-}
-
-/// A region to be loaded before the plan can be used.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RegionLoad {
-    /// The region, which is unused.
-    pub region: RegionId,
-    /// The bitstream to load.
-    pub bitstream: BitstreamId,
-    /// The victim that it replaces, if any.
-    pub replaces: Option<BitstreamId>,
-}
-
-/// A placement of a DAG.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
-    pub mapping: Mapping,
-    /// Loads that must be made first, by region.
-    pub loads: Vec<RegionLoad>,
-    /// Its reservation, to be held in the ledger once the loads are set as contents. With a previous mapping,
-    /// the elementwise maximum with that mapping's reservation fits, too.
-    pub reservation: Reservation,
-    /// Why this placement was chosen.
-    pub explanation: snic_domain::Explanation,
-}
-
-/// Needs of all nodes of one NT together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct NtTotal {
-    pub(crate) key: NtKey,
-    pub(crate) kbps: u64,
-    /// The first of these nodes, as an index.
-    pub(crate) first: usize,
-}
-
-/// A request with the values that planning needs often.
-#[derive(Debug, Clone)]
-pub(crate) struct Job<'a> {
-    pub(crate) ledger: &'a Ledger,
-    pub(crate) catalogue: &'a PlanCatalogue,
-    pub(crate) request: &'a PlanRequest<'a>,
-    /// The NT of each node.
-    pub(crate) keys: SmallVec<[NtKey; 8]>,
-    /// The bits of all keys.
-    pub(crate) mask: u64,
-    pub(crate) kbps: u64,
-    /// Cost of its packets.
-    pub(crate) work: Work,
-    /// Cost of one instance of each node's NT.
-    nts: SmallVec<[NtCost; 8]>,
-    /// Needs of all nodes of an NT together, each NT once.
-    pub(crate) totals: SmallVec<[NtTotal; 8]>,
-    /// Bandwidth of the DAG that the port of an otherwise unused region passes, in kbit/s.
-    port_kbps_max: u64,
-    /// On-board memory that it adds to what its tenant has on the card, in bytes, whole pages.
-    pub(crate) memory: u64,
-    /// Order in which the terms of a score are compared.
-    pub(crate) order: Order,
-    /// Work that may still be done for it.
-    pub(crate) effort: &'a Effort,
-    /// Rows left in the tables, including those that the DAG holds.
-    pub(crate) rows_left: TableRows,
-    pub(crate) held: Option<&'a Reservation>,
-}
-
-impl<'a> Job<'a> {
-    /// Rejects NTs that the tenant may not use; the error does not tell whether they exist.
-    fn new(
-        ledger: &'a Ledger,
-        catalogue: &'a PlanCatalogue,
-        request: &'a PlanRequest<'a>,
-        effort: &'a Effort,
-    ) -> Result<Self, Infeasible> {
-        let tenant = &request.name.tenant;
-        let (mut keys, mut nts) = (SmallVec::new(), SmallVec::new());
-        let mut payload = false;
-        let mut unknown = Vec::new();
-        for node in request.dag.nodes() {
-            match catalogue.usable_nt(&node.nt, tenant) {
-                Some(known) => {
-                    keys.push(known.key);
-                    nts.push(NtCost::of(&known.nt));
-                    payload |= reads_payload(&known.nt);
-                }
-                None => unknown.push(infeasible::unknown_nt(node)),
-            }
-        }
-        if !unknown.is_empty() {
-            return Err(Infeasible { shortages: unknown });
-        }
-        let held = ledger.held(request.name);
-        let own = held.map(Reservation::rows).unwrap_or_default();
-        let profile = ledger.profile();
-        let kbps = kbps(request.dag.bandwidth());
-        let work = Work::with(profile, &request.dag.spec().packet_sizes, payload);
-        let spaces = keys.iter().copied().zip(nts.iter().map(|nt: &NtCost| nt.memory));
-        let memory = ledger.memory_cost(tenant, spaces);
-        Ok(Self {
-            ledger,
-            catalogue,
-            request,
-            mask: keys.iter().fold(0, |mask, key: &NtKey| mask | key.bit()),
-            totals: totals(&keys, kbps),
-            keys,
-            kbps,
-            work,
-            nts,
-            port_kbps_max: work.port_kbps(port_max(profile)),
-            memory: memory.get(),
-            order: ledger.order(),
-            effort,
-            rows_left: ledger.rows_residual().zip(own, u32::saturating_add),
-            held,
-        })
-    }
-
-    /// The same, where only bandwidth is counted.
-    fn bandwidth_only(&self, effort: &'a Effort) -> Self {
-        let work = self.work.bandwidth_only();
-        let port_kbps_max = work.port_kbps(port_max(self.ledger.profile()));
-        Self { work, port_kbps_max, effort, ..self.clone() }
-    }
-
-    pub(crate) const fn tenant(&self) -> &'a TenantId {
-        &self.request.name.tenant
-    }
-
-    pub(crate) const fn dag(&self) -> &'a Dag {
-        self.request.dag
-    }
-
-    /// Bandwidth that the DAG itself holds on an NT instance.
-    pub(crate) fn own(&self, region: RegionId, slot: Slot) -> Bandwidth {
-        let Some(held) = self.held else { return Bandwidth::ZERO };
-        held.shares
-            .binary_search_by_key(&(region, slot), |share| (share.region, share.slot))
-            .map_or(Bandwidth::ZERO, |at| held.shares[at].bandwidth)
-    }
-
-    /// Rest of a region's port for the DAG, in kbit/s of it.
-    pub(crate) fn port_kbps(&self, region: RegionId) -> u64 {
-        self.work.port_kbps(self.ledger.port_left(region, self.own_port(region)))
-    }
-
-    /// The same of a region that the plan loads.
-    pub(crate) const fn port_kbps_max(&self) -> u64 {
-        self.port_kbps_max
-    }
-
-    /// Part of a region's port that the DAG itself holds, in cycles per second.
-    pub(crate) fn own_port(&self, region: RegionId) -> u64 {
-        self.held.map_or(0, |held| held.port(region))
-    }
-
-    /// The same of the credits of a slot, in thousandths of one.
-    pub(crate) fn own_credits(&self, region: RegionId, slot: Slot) -> u64 {
-        self.held.map_or(0, |held| held.credits(region, slot))
-    }
-
-    /// Time that its packets hold credits on their way through these NTs, which are of its nodes, in cycles.
-    pub(crate) fn round_trip(&self, keys: &[NtKey]) -> u64 {
-        if !self.work.counts_packets() {
-            return 0;
-        }
-        let node = |key: &NtKey| self.keys.iter().position(|other| other == key);
-        let ways = keys.iter().filter_map(|key| Some(self.nts[node(key)?].way));
-        self.work.round_trip(Passage::through(ways))
-    }
-
-    pub(crate) fn own_ingress(&self) -> Bandwidth {
-        self.held.map(Reservation::ingress).unwrap_or_default()
-    }
-
-    pub(crate) fn own_egress(&self) -> Bandwidth {
-        self.held.map(Reservation::egress).unwrap_or_default()
-    }
-
-    pub(crate) fn previous_uses(&self, region: RegionId) -> bool {
-        self.request.previous.is_some_and(|mapping| mapping.uses(region))
-    }
-
-    pub(crate) fn node_ids(&self, nodes: &[u8]) -> Vec<NodeId> {
-        nodes.iter().map(|n| self.dag().nodes()[usize::from(*n)].id.clone()).collect()
-    }
-
-    pub(crate) fn nt_ids(&self, nodes: &[u8]) -> Vec<NtTypeId> {
-        nodes.iter().map(|n| self.dag().nodes()[usize::from(*n)].nt.clone()).collect()
-    }
-
-    /// Latency of a node's NT, in cycles.
-    pub(crate) fn latency(&self, node: usize) -> u64 {
-        self.nts[node].way.latency
-    }
-
-    fn graph(&self) -> Graph {
-        Graph::new(self.dag(), |node| Cycles::new(self.latency(node)))
-    }
-
-    pub(crate) const fn cost(&self) -> PassCost {
-        PassCost::of(self.ledger.profile())
-    }
-}
-
-/// Needs of all nodes of each NT together.
-fn totals(keys: &[NtKey], kbps: u64) -> SmallVec<[NtTotal; 8]> {
-    let mut totals: SmallVec<[NtTotal; 8]> = SmallVec::new();
-    for (first, key) in keys.iter().enumerate() {
-        match totals.iter_mut().find(|total| total.key == *key) {
-            Some(total) => total.kbps = total.kbps.saturating_add(kbps),
-            None => totals.push(NtTotal { key: *key, kbps, first }),
-        }
-    }
-    totals
-}
 
 /// Plans one DAG; changes nothing. The same ledger, catalogue and request give the same plan on every
 /// machine.
@@ -319,10 +95,10 @@ fn find<'a>(
     graph: &Graph,
     view: &mut View<'a>,
     loads: Option<&[PendingLoad<'a>]>,
-) -> Result<(Placed<'a>, FormChoice), Failure> {
+) -> Result<(PlacedStaging<'a>, FormChoice), Failure> {
     let is_short = view.is_anything_short();
     infeasible::check_before_search(view, is_short).map_err(Failure::BeforeSearch)?;
-    let mut blocked = Blocked::default();
+    let mut blocked = Obstacles::default();
     let loads = Loads { given: loads, are_needed: is_short };
     choose(graph, view, loads, &mut blocked).ok_or(Failure::Search(blocked))
 }
@@ -362,38 +138,6 @@ pub(crate) fn plan_on(
     Some(finish(view, placed, form))
 }
 
-/// A staging whose chains are all placed.
-pub(crate) struct Placed<'a> {
-    pub(crate) form: Form,
-    /// The staging's chains, stage by stage.
-    pub(crate) chains: Vec<Nodes>,
-    /// Ranges of chains of the stages.
-    pub(crate) stages: Vec<std::ops::Range<usize>>,
-    pub(crate) solution: Solution<'a>,
-    /// With the cuts that the solution makes.
-    pub(crate) latency: Cycles,
-}
-
-impl Placed<'_> {
-    pub(crate) fn parts_of(&self, chain: usize) -> impl Iterator<Item = &ChainPart> {
-        self.solution.parts.iter().filter(move |part| part.chain == chain)
-    }
-
-    pub(crate) fn nodes(&self, part: &ChainPart) -> &[u8] {
-        &self.chains[part.chain][part.start..part.end]
-    }
-
-    /// The stages of the mapping: the n-th parts of a stage's branches side by side.
-    pub(crate) fn passes(&self) -> impl Iterator<Item = SmallVec<[&ChainPart; 4]>> {
-        self.stages.iter().flat_map(move |chains| {
-            let longest = chains.clone().map(|c| self.parts_of(c).count()).max().unwrap_or(0);
-            (0..longest).map(move |n| {
-                chains.clone().filter_map(|chain| self.parts_of(chain).nth(n)).collect()
-            })
-        })
-    }
-}
-
 /// The loads that a placement may use.
 #[derive(Debug, Clone, Copy)]
 struct Loads<'l, 'a> {
@@ -408,8 +152,8 @@ fn place<'a>(
     view: &mut View<'a>,
     (form, staging): (Form, &Staging),
     loads: Loads<'_, 'a>,
-    blocked: &mut Blocked,
-) -> Option<Placed<'a>> {
+    blocked: &mut Obstacles,
+) -> Option<PlacedStaging<'a>> {
     // Cuts only make a packet's way longer.
     let least = view.job.stay(Transit::straight(staging.latency.get()));
     if !view.job.has_room(least) {
@@ -433,7 +177,7 @@ fn place<'a>(
     }
     let solution = solution?;
     let latency = Cycles::new(solution.transit.latency);
-    Some(Placed { form, chains, stages, solution, latency })
+    Some(PlacedStaging { form, chains, stages, solution, latency })
 }
 
 /// A flattened branch may have several orders. Prefers an order that a loaded chain with enough bandwidth
@@ -471,8 +215,8 @@ fn choose<'a>(
     graph: &Graph,
     view: &mut View<'a>,
     loads: Loads<'_, 'a>,
-    blocked: &mut Blocked,
-) -> Option<(Placed<'a>, FormChoice)> {
+    blocked: &mut Obstacles,
+) -> Option<(PlacedStaging<'a>, FormChoice)> {
     let cost = view.job.cost();
     let sequential = graph.sequential(cost);
     let Some(parallel) = graph.parallel(cost) else {
@@ -492,7 +236,7 @@ fn choose<'a>(
         _ => place(graph, view, (Form::Sequential, &sequential), loads, blocked),
     };
     // The parallel form is fastest without a cut: if that is slower already, it need not be placed.
-    let is_hopeless = |s1: &Placed<'_>| {
+    let is_hopeless = |s1: &PlacedStaging<'_>| {
         preference == FormPreference::Sequential || parallel.latency >= s1.latency
     };
     let s2 = match &s1 {
@@ -525,7 +269,7 @@ fn choose<'a>(
 }
 
 /// Reservation of the placement: [`Reservation::of`] its mapping, without looking up its NTs again.
-fn reservation(job: &Job<'_>, placed: &Placed<'_>, mapping: &Mapping) -> Reservation {
+fn reservation(job: &Job<'_>, placed: &PlacedStaging<'_>, mapping: &Mapping) -> Reservation {
     let mut sum = ReservationSum::new(job.work);
     for (part, chain) in placed.passes().flatten().zip(mapping.chains()) {
         let nts = placed.nodes(part).iter().map(|node| job.nts[usize::from(*node)]);
@@ -536,7 +280,7 @@ fn reservation(job: &Job<'_>, placed: &Placed<'_>, mapping: &Mapping) -> Reserva
 }
 
 /// The plan as a value.
-fn finish<'a>(mut view: View<'a>, placed: Placed<'a>, form: FormChoice) -> Plan {
+fn finish<'a>(mut view: View<'a>, placed: PlacedStaging<'a>, form: FormChoice) -> Plan {
     let job = view.job;
     let bitstream = |region: u8| {
         let planned = placed.solution.loads.iter().find(|load| load.region == region);

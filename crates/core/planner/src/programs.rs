@@ -4,115 +4,24 @@
 //! and by the BlueField-3 study's guidelines; here that becomes a plan that a ledger holds. The NTs run one after
 //! the other, each on threads that no other program has.
 
-use serde::{Deserialize, Serialize};
 use snic_domain::{
-    Bandwidth, ByteSize, CardProfile, Cycles, Dag, Explanation, Form, FormChoice, Infeasible,
-    Mapping, MemoryKind, NtProgram, ProcessorKind, ProgramExplanation, Resource, Shortage,
+    Bandwidth, ByteSize, CardProfile, Cycles, Explanation, Form, FormChoice, Infeasible, Mapping,
+    NtProgram, ProcessorKind, ProgramExplanation, Resource, Shortage,
 };
 use snic_processors::{
     Choice, Free, Guideline, NicModel, NodePlacement, Objection, Offer, PlacementOption, choose,
     place,
 };
 
-use crate::{Ledger, Plan, PlanCatalogue, PlanRequest, Reservation, infeasible};
+use crate::job::unknown_nt;
+use crate::processor_use::ProcessorUse;
+use crate::{Ledger, Plan, PlanCatalogue, PlanRequest, Reservation};
 
 /// Part of a program's bandwidth that promises may take, in percent, as of a region's port: packets do not come
 /// evenly, and a queue at threads that are always busy has no end.
 const PROMISED_PERCENT: u64 = 96;
 /// Most alternatives of an NT that are explained: an explanation is a record of limited size.
 const REJECTED_MAX: usize = 8;
-
-/// Part of a card's processors that programs take, in the order of the kinds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ProcessorUse {
-    threads: [u32; ProcessorKind::ALL.len()],
-    /// Bytes of working sets.
-    memory: [u64; MemoryKind::ALL.len()],
-    /// Bit/s that each memory receives for each kind of processor; small packets count as large ones.
-    received: [[u64; MemoryKind::ALL.len()]; ProcessorKind::ALL.len()],
-}
-
-impl ProcessorUse {
-    /// Part of a card that the programs of a mapping take for a DAG.
-    pub fn of(mapping: &Mapping, dag: &Dag, profile: &CardProfile) -> Self {
-        let path = |program: &NtProgram| {
-            let mut processors = profile.processors.iter();
-            let processor = processors.find(|one| one.kind == program.processor)?;
-            processor.memories.iter().find(|path| path.memory == program.network)
-        };
-        let mut all = Self::default();
-        for program in &mapping.programs {
-            let (kind, network) = (program.processor as usize, program.network as usize);
-            all.threads[kind] = all.threads[kind].saturating_add(program.threads);
-            let memory = &mut all.memory[program.working as usize];
-            *memory = memory.saturating_add(program.working_set.get());
-            let received = &mut all.received[kind][network];
-            let packets = &dag.spec().packet_sizes;
-            let bandwidth = dag.bandwidth();
-            let taken = path(program).map_or(bandwidth, |path| path.received(packets, bandwidth));
-            *received = received.saturating_add(taken.get());
-        }
-        all
-    }
-
-    /// Limits of a card. What nobody printed or measured has no limit.
-    fn limits(profile: &CardProfile) -> Self {
-        let mut all = Self {
-            threads: [0; ProcessorKind::ALL.len()],
-            memory: [u64::MAX; MemoryKind::ALL.len()],
-            received: [[u64::MAX; MemoryKind::ALL.len()]; ProcessorKind::ALL.len()],
-        };
-        for processor in &profile.processors {
-            let kind = processor.kind as usize;
-            all.threads[kind] = processor.threads;
-            for path in &processor.memories {
-                let memory = path.memory as usize;
-                let size = path.size.map_or(u64::MAX, ByteSize::get);
-                all.memory[memory] = all.memory[memory].min(size);
-                all.received[kind][memory] = path.receive.map_or(u64::MAX, Bandwidth::get);
-            }
-        }
-        all
-    }
-
-    fn zip(self, other: Self, f: impl Fn(u64, u64) -> u64) -> Self {
-        let narrow = |a: u32, b: u32| u32::try_from(f(a.into(), b.into())).unwrap_or(u32::MAX);
-        let received = |kind: usize| {
-            std::array::from_fn(|memory| {
-                f(self.received[kind][memory], other.received[kind][memory])
-            })
-        };
-        Self {
-            threads: std::array::from_fn(|kind| narrow(self.threads[kind], other.threads[kind])),
-            memory: std::array::from_fn(|kind| f(self.memory[kind], other.memory[kind])),
-            received: std::array::from_fn(received),
-        }
-    }
-
-    pub fn max(self, other: Self) -> Self {
-        self.zip(other, u64::max)
-    }
-
-    pub fn plus(self, other: Self) -> Self {
-        self.zip(other, u64::saturating_add)
-    }
-
-    pub fn minus(self, other: Self) -> Self {
-        self.zip(other, u64::saturating_sub)
-    }
-
-    /// Each amount with the resource that it is of, beside the same of `other`.
-    fn beside(self, other: Self) -> impl Iterator<Item = (Resource, u64, u64)> {
-        let threads = self.threads.into_iter().zip(other.threads);
-        let threads = threads.map(|(a, b)| (Resource::Threads, a.into(), b.into()));
-        let memory = self.memory.into_iter().zip(other.memory);
-        let memory = memory.map(|(a, b)| (Resource::ProgramMemory, a, b));
-        let received =
-            self.received.into_iter().flatten().zip(other.received.into_iter().flatten());
-        let received = received.map(|(a, b)| (Resource::ReceiveBandwidth, a, b));
-        threads.chain(memory).chain(received)
-    }
-}
 
 impl Ledger {
     /// Rest of the card's processors beside what `own`, a reservation of the ledger, holds.
@@ -184,7 +93,7 @@ pub(crate) fn plan(
     let PlanRequest { name, dag, .. } = *request;
     let unknown =
         dag.nodes().iter().filter(|node| catalogue.usable_nt(&node.nt, &name.tenant).is_none());
-    let unknown: Vec<Shortage> = unknown.map(infeasible::unknown_nt).collect();
+    let unknown: Vec<Shortage> = unknown.map(unknown_nt).collect();
     if !unknown.is_empty() {
         return Err(Infeasible { shortages: unknown });
     }

@@ -12,13 +12,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use snic_domain::limits::REGIONS_MAX;
 use snic_domain::{ByteSize, RegionId, Slot, TenantId};
 
-use crate::candidates::fits_region;
 use crate::catalogue::PhysicalChain;
+use crate::classes::fits_region;
+use crate::job::kbps;
 use crate::nt_key::NtKey;
-use crate::plan::PlanRequest;
 use crate::region::RegionCondition;
 use crate::region_groups::RegionGroups;
-use crate::view::kbps;
+use crate::request::PlanRequest;
 use crate::{Ledger, PlanCatalogue};
 
 /// Steps of one search for loads; some milliseconds at most.
@@ -99,7 +99,7 @@ impl NtCapacity {
 
 /// The card and the catalogue, as sums.
 #[derive(Debug)]
-pub(crate) struct Provision<'a> {
+pub(crate) struct CapacitySums<'a> {
     ledger: &'a Ledger,
     catalogue: &'a PlanCatalogue,
     keys: Vec<NtKey>,
@@ -125,7 +125,7 @@ pub(crate) struct Provision<'a> {
     compared: u32,
 }
 
-impl<'a> Provision<'a> {
+impl<'a> CapacitySums<'a> {
     /// For DAGs of these tenants.
     pub(crate) fn new(
         ledger: &'a Ledger,
@@ -516,20 +516,25 @@ mod tests {
     }
 
     /// For DAGs of three tenants.
-    fn provision<'a>(ledger: &'a Ledger, catalogue: &'a PlanCatalogue) -> Provision<'a> {
+    fn provision<'a>(ledger: &'a Ledger, catalogue: &'a PlanCatalogue) -> CapacitySums<'a> {
         static TENANTS: LazyLock<[TenantId; 3]> =
             LazyLock::new(|| ["t0/x", "t1/x", "t9/x"].map(|id| name(id).tenant));
-        Provision::new(ledger, catalogue, &*TENANTS)
+        CapacitySums::new(ledger, catalogue, &*TENANTS)
     }
 
     /// The demand of a DAG, if its tenant may use its NTs.
-    fn pending(provision: &Provision<'_>, id: &str, nts: &[&str], gbit: u64) -> Option<PendingDag> {
+    fn pending(
+        provision: &CapacitySums<'_>,
+        id: &str,
+        nts: &[&str],
+        gbit: u64,
+    ) -> Option<PendingDag> {
         let (name, dag) = (name(id), chain(nts, gbit));
         let demand = provision.demand(&PlanRequest { name: &name, dag: &dag, previous: None })?;
         Some(PendingDag { index: 0, demand, nodes: nts.len() })
     }
 
-    fn fewest(provision: &mut Provision<'_>, dags: &[(&str, &[&str], u64)]) -> Option<usize> {
+    fn fewest(provision: &mut CapacitySums<'_>, dags: &[(&str, &[&str], u64)]) -> Option<usize> {
         let of = |(id, nts, gbit): &(&str, &[&str], u64)| pending(provision, id, nts, *gbit);
         let wanted: Vec<PendingDag> = dags.iter().filter_map(of).collect();
         assert_eq!(wanted.len(), dags.len(), "all NTs are known");

@@ -23,7 +23,7 @@ const CANDIDATES_MAX: usize = 24;
 
 /// A DAG that was rejected because it is infeasible.
 #[derive(Debug, Clone, Copy)]
-pub struct Refused<'a> {
+pub struct InfeasibleDag<'a> {
     pub name: &'a DagName,
     pub dag: &'a Dag,
 }
@@ -71,7 +71,7 @@ pub fn recommend(
     ledger: &Ledger,
     catalogue: &PlanCatalogue,
     residents: &[Resident<'_>],
-    refused: &[Refused<'_>],
+    refused: &[InfeasibleDag<'_>],
 ) -> Recommendations {
     let underfilled = underfilled(ledger);
     let outcome =
@@ -115,9 +115,9 @@ impl CatalogueResult {
         ledger: &Ledger,
         catalogue: &PlanCatalogue,
         residents: &[Resident<'_>],
-        refused: &[Refused<'_>],
+        refused: &[InfeasibleDag<'_>],
     ) -> Self {
-        let fits = |r: &&Refused<'_>| {
+        let fits = |r: &&InfeasibleDag<'_>| {
             let request = PlanRequest { name: r.name, dag: r.dag, previous: None };
             plan_silently(ledger, catalogue, &request).is_some()
         };
@@ -136,7 +136,7 @@ impl CatalogueResult {
 fn candidates(
     ledger: &Ledger,
     residents: &[Resident<'_>],
-    refused: &[Refused<'_>],
+    refused: &[InfeasibleDag<'_>],
     underfilled: &[Underfilled],
 ) -> Vec<Vec<NtTypeId>> {
     let sequence = |dag: &Dag| -> Vec<NtTypeId> {

@@ -10,9 +10,9 @@ use snic_domain::{
 use crate::PlanCatalogue;
 use crate::form::PassCost;
 use crate::memory::allocated_memory;
-use crate::programs::ProcessorUse;
-use crate::stay::{Stay, Transit};
-use crate::work::{Passage, Work};
+use crate::processor_use::ProcessorUse;
+use crate::stay::{PacketOccupancy, Transit};
+use crate::work::{PathDemand, Work};
 
 /// Rows of the card's tables, in rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -246,17 +246,17 @@ impl Reservation {
 /// Cost of one instance of an NT for a DAG.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NtCost {
-    pub(crate) way: Passage,
+    pub(crate) way: PathDemand,
     /// In whole pages.
     pub(crate) memory: ByteSize,
 }
 
 impl NtCost {
     /// Cost of an NT that is not known.
-    const NONE: Self = Self { way: Passage::NONE, memory: ByteSize::ZERO };
+    const NONE: Self = Self { way: PathDemand::NONE, memory: ByteSize::ZERO };
 
     pub(crate) fn of(nt: &NtType) -> Self {
-        Self { way: Passage::of(nt), memory: allocated_memory(nt) }
+        Self { way: PathDemand::of(nt), memory: allocated_memory(nt) }
     }
 }
 
@@ -279,7 +279,7 @@ impl ReservationSum {
         nts: impl Iterator<Item = NtCost> + Clone,
     ) -> u64 {
         let work = &self.work;
-        let way = Passage::through(nts.clone().map(|nt| nt.way));
+        let way = PathDemand::through(nts.clone().map(|nt| nt.way));
         let round_trip = work.round_trip(way);
         for instance in instances {
             let (region, bandwidth) = (instance.region, instance.bandwidth);
@@ -294,7 +294,12 @@ impl ReservationSum {
     }
 
     /// The sum, each place once.
-    pub(crate) fn finish(self, bandwidth: Bandwidth, stay: Stay, rows: TableRows) -> Reservation {
+    pub(crate) fn finish(
+        self,
+        bandwidth: Bandwidth,
+        stay: PacketOccupancy,
+        rows: TableRows,
+    ) -> Reservation {
         let Self { work, mut shares, mut ports } = self;
         shares.sort_by_key(SlotShare::place);
         shares.dedup_by(|next, sum| {
@@ -312,7 +317,7 @@ impl ReservationSum {
             same
         });
         let (ingress, egress) = (work.ingress(bandwidth), work.egress(bandwidth));
-        let Stay { store, sync } = stay;
+        let PacketOccupancy { store, sync } = stay;
         let programs = ProcessorUse::default();
         Reservation { shares, ports, bandwidth, ingress, egress, store, sync, rows, programs }
     }
@@ -421,7 +426,7 @@ mod tests {
         let costs = [NtCost::of(&nt), NtCost::NONE];
         sum.add(&[instance(1, &[0, 2], 4), instance(0, &[1, 3], 2)], costs.into_iter());
         sum.add(&[instance(1, &[2], 3)], costs.into_iter().take(1));
-        let made = sum.finish(gbps(6), Stay::default(), TableRows::default());
+        let made = sum.finish(gbps(6), PacketOccupancy::default(), TableRows::default());
         let bandwidths: Vec<_> = made.bandwidths().map(|(r, s, b)| (r.0, s.0, b)).collect();
         let expected = [(0, 1, 2), (0, 3, 2), (1, 0, 4), (1, 2, 7)];
         assert_eq!(bandwidths, expected.map(|(r, s, n)| (r, s, gbps(n))));

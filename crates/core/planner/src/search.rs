@@ -29,14 +29,13 @@ use smallvec::SmallVec;
 use snic_domain::RegionId;
 use snic_domain::limits::{CHAIN_SLOTS_MAX, REGIONS_MAX};
 
-use crate::candidates::{Candidate, area_of, candidates, unused_permille};
+use crate::candidates::{Candidate, CoverResult, area_of, candidates, unused_permille};
 use crate::catalogue::PhysicalChain;
-use crate::cover::CoverResult;
 use crate::form::Staging;
 use crate::nt_key::NtKey;
-use crate::objective::Order;
+use crate::order::Order;
 use crate::shares;
-use crate::stay::{Stay, Transit};
+use crate::stay::{PacketOccupancy, Transit};
 use crate::view::{NtSequence, RegionPath, View};
 
 /// Steps of one round until a first solution; after that, a solution with more cuts is accepted.
@@ -102,14 +101,14 @@ pub(crate) struct Solution<'a> {
 
 /// Obstacles to placements besides bandwidth and regions, for the error.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Blocked {
+pub(crate) struct Obstacles {
     /// Rows of the first placement that was found but does not fit the tables: of those that were tried it
     /// has the fewest cuts.
     pub(crate) rows: Option<crate::TableRows>,
     /// Rows that every placement takes, where the tables have fewer: nothing was tried.
     pub(crate) rows_min: Option<crate::TableRows>,
     /// Packet store and synchronisation buffer of the first placement for which they are short.
-    pub(crate) stay: Option<Stay>,
+    pub(crate) stay: Option<PacketOccupancy>,
 }
 
 /// One virtual chain to be placed.
@@ -158,7 +157,7 @@ pub(crate) struct Search<'a, 'v> {
     spare_cuts: usize,
     /// The possible loads for the NTs of a part, which many parts of a large DAG have.
     candidates: BTreeMap<SmallVec<[NtKey; 8]>, Rc<[Candidate<'a>]>>,
-    pub(crate) blocked: Blocked,
+    pub(crate) blocked: Obstacles,
 }
 
 /// The part that is being placed, with the loads made for it.
@@ -193,7 +192,7 @@ impl<'a, 'v> Search<'a, 'v> {
             may_load: true,
             spare_cuts: 0,
             candidates: BTreeMap::new(),
-            blocked: Blocked::default(),
+            blocked: Obstacles::default(),
         };
         for (stage, branches) in staging.stages.iter().enumerate() {
             for nodes in branches {
@@ -252,7 +251,7 @@ impl<'a, 'v> Search<'a, 'v> {
     }
 
     /// Runs the search; returns the best solution that was found.
-    pub(crate) fn run(mut self) -> (Option<Solution<'a>>, Blocked) {
+    pub(crate) fn run(mut self) -> (Option<Solution<'a>>, Obstacles) {
         let is_short = self.is_short;
         if !is_short && self.view.job.order == Order::Regions {
             self.search_loaded_chains();
@@ -283,7 +282,7 @@ impl<'a, 'v> Search<'a, 'v> {
     pub(crate) fn run_on(
         mut self,
         loads: &[(RegionId, &'a PhysicalChain)],
-    ) -> (Option<Solution<'a>>, Blocked) {
+    ) -> (Option<Solution<'a>>, Obstacles) {
         let job = self.view.job;
         for (region, chain) in loads {
             let victim = job.ledger.chain(*region).is_some();

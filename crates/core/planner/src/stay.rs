@@ -1,7 +1,6 @@
 //! Part of a card that packets take while they are on it, whichever regions they pass.
 
 use crate::form::PassCost;
-use crate::plan::Job;
 
 /// Time that a packet that never waits is on the card, in cycles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,28 +38,9 @@ impl Transit {
 
 /// Part of the card that a DAG's packets take while they are on it, whichever regions they pass.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Stay {
+pub(crate) struct PacketOccupancy {
     /// Bytes of the packet store.
     pub(crate) store: u64,
     /// Thousandths of an entry of the synchronisation buffer.
     pub(crate) sync: u64,
-}
-
-impl Job<'_> {
-    /// Whether packet store and synchronisation buffer have room for what the DAG takes of them.
-    pub(crate) fn has_room(&self, stay: Stay) -> bool {
-        let Stay { store, sync } = self.stay_left();
-        stay.store <= store && stay.sync <= sync
-    }
-
-    /// Rest of both, including what the DAG holds.
-    pub(crate) fn stay_left(&self) -> Stay {
-        let (store, sync) = self.held.map_or((0, 0), |held| (held.store, held.sync));
-        Stay { store: self.ledger.store_left(store), sync: self.ledger.sync_left(sync) }
-    }
-
-    /// Part of both that the DAG takes if its packets are this long on the card.
-    pub(crate) fn stay(&self, transit: Transit) -> Stay {
-        self.work.stay(self.dag().bandwidth(), transit)
-    }
 }

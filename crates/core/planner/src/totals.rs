@@ -2,7 +2,7 @@
 
 use snic_domain::Bandwidth;
 
-use crate::programs::ProcessorUse;
+use crate::processor_use::ProcessorUse;
 use crate::{Reservation, TableRows};
 
 /// Reservations of the resources of the whole card.

@@ -9,8 +9,9 @@ use snic_domain::{RegionId, Slot};
 
 use crate::Ledger;
 use crate::catalogue::PhysicalChain;
+use crate::job::kbps;
 use crate::nt_key::NtKey;
-use crate::view::{fresh, kbps};
+use crate::view::fresh;
 
 /// A region in use.
 #[derive(Debug)]

@@ -5,12 +5,12 @@
 
 use smallvec::SmallVec;
 use snic_domain::limits::{CHAIN_SLOTS_MAX, REGIONS_MAX};
-use snic_domain::{Bandwidth, RegionId, Slot};
+use snic_domain::{RegionId, Slot};
 
-use crate::candidates::{Class, classes};
 use crate::catalogue::PhysicalChain;
+use crate::classes::{Class, classes};
+use crate::job::{Job, from_kbps, kbps};
 use crate::nt_key::NtKey;
-use crate::plan::Job;
 use crate::region::{RegionCondition, RegionEntry};
 use crate::work;
 
@@ -76,14 +76,6 @@ pub(crate) struct View<'a> {
     pub(crate) loadable: u32,
     /// The same, by what makes them interchangeable.
     pub(crate) classes: SmallVec<[Class; 4]>,
-}
-
-pub(crate) const fn kbps(bandwidth: Bandwidth) -> u64 {
-    bandwidth.get() / Bandwidth::GRANULARITY.get()
-}
-
-pub(crate) const fn from_kbps(kbps: u64) -> Bandwidth {
-    Bandwidth::from_bps(kbps.saturating_mul(Bandwidth::GRANULARITY.get()))
 }
 
 fn slots_of(chain: &PhysicalChain) -> impl Iterator<Item = (u8, NtKey)> {
@@ -413,14 +405,6 @@ mod tests {
             behind.map(move |path| [vec![slot as u8], path].concat())
         };
         places.flat_map(on).collect()
-    }
-
-    #[test]
-    fn bandwidth_is_whole_kilobits_rounded_down() {
-        let of = |bps| kbps(Bandwidth::from_bps(bps));
-        assert_eq!([of(0), of(999), of(1_000), of(1_999)], [0, 0, 1, 1]);
-        assert_eq!(from_kbps(7), Bandwidth::from_bps(7_000));
-        assert_eq!(from_kbps(u64::MAX), Bandwidth::from_bps(u64::MAX), "not around");
     }
 
     #[test]

@@ -21,7 +21,7 @@ use snic_domain::{Bandwidth, CardProfile, Dag, DagSpec, NtType, PacketSizes, Reg
 
 use crate::PlanCatalogue;
 use crate::catalogue::ChainSlot;
-use crate::stay::{Stay, Transit};
+use crate::stay::{PacketOccupancy, Transit};
 
 /// Part of a port that may be reserved, in thousandths: of the ingress, of the egress, and of each
 /// region's. A port that is used to 100 % never drains the queue of a burst, so that all later
@@ -93,12 +93,12 @@ pub(crate) fn credits_of(profile: &CardProfile, slot: &ChainSlot, taken: u64) ->
 
 /// The way through one region: what its NTs take together, and the slowest of them.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Passage {
+pub(crate) struct PathDemand {
     pub(crate) latency: u64,
     pub(crate) slowest: Bandwidth,
 }
 
-impl Passage {
+impl PathDemand {
     pub(crate) const NONE: Self = Self { latency: 0, slowest: Bandwidth::from_bps(u64::MAX) };
 
     /// Through one NT.
@@ -264,7 +264,7 @@ impl Work {
 
     /// Time that a packet holds its credits on its way through a region, in cycles: over the port, through all
     /// NTs, until the slowest has taken it in, and the credit's way back.
-    pub(crate) fn round_trip(&self, way: Passage) -> u64 {
+    pub(crate) fn round_trip(&self, way: PathDemand) -> u64 {
         let Some(pass) = self.pass else { return 0 };
         let swallow = ratio_up(pass.largest, self.clock_hz, way.slowest.get().max(1));
         pass.around.saturating_add(way.latency).saturating_add(swallow)
@@ -291,13 +291,13 @@ impl Work {
 
     /// Part of the packet store and of the synchronisation buffer that a bandwidth takes, with packets that are this
     /// long on the card.
-    pub(crate) fn stay(&self, bandwidth: Bandwidth, transit: Transit) -> Stay {
-        let Some(pass) = self.pass else { return Stay::default() };
+    pub(crate) fn stay(&self, bandwidth: Bandwidth, transit: Transit) -> PacketOccupancy {
+        let Some(pass) = self.pass else { return PacketOccupancy::default() };
         let cells = u128::from(bandwidth.get()) * u128::from(pass.cells) / 8;
         let down = u128::from(self.bits) * u128::from(self.clock_hz);
         let store = cells.saturating_mul(transit.latency.into()) / down;
         let store = u64::try_from(store).unwrap_or(u64::MAX);
-        Stay { store, sync: self.credits(bandwidth, transit.forked) }
+        PacketOccupancy { store, sync: self.credits(bandwidth, transit.forked) }
     }
 
     /// Thousandths of a credit for each bit/s, as a ratio.
@@ -372,8 +372,8 @@ mod tests {
     fn credits_are_packets_under_way() {
         let large = work(PacketSizes::only(1_500), true);
         let nts = [(100, gbps(100)), (42, gbps(30))];
-        let way = Passage::through(
-            nts.into_iter().map(|(latency, slowest)| Passage { latency, slowest }),
+        let way = PathDemand::through(
+            nts.into_iter().map(|(latency, slowest)| PathDemand { latency, slowest }),
         );
         // 25 over the port, 142, 12,000 bits at 30 Gbit/s in 100 cycles, 3 back.
         assert_eq!(large.round_trip(way), 270);
@@ -455,7 +455,7 @@ mod tests {
             bytes in 64u32..9_000, left in 0u64..101_600, latency in 0u64..2_000, kbps in 1u64..100_000_000,
         ) {
             let work = work(PacketSizes::only(bytes), true);
-            let round = work.round_trip(Passage { latency, slowest: gbps(10) });
+            let round = work.round_trip(PathDemand { latency, slowest: gbps(10) });
             let takes = |kbps: u64| work.credits(Bandwidth::from_bps(kbps * 1_000), round);
             let within = work.within_credits(kbps, left, round);
             prop_assert!(within <= kbps && takes(within) <= left);
@@ -494,10 +494,10 @@ mod tests {
 
     #[test]
     fn a_way_is_as_slow_as_its_slowest_nt() {
-        let of = |latency, slowest| Passage { latency, slowest: gbps(slowest) };
-        let all = Passage::through([of(3, 40), of(5, 10), of(7, 20)].into_iter());
+        let of = |latency, slowest| PathDemand { latency, slowest: gbps(slowest) };
+        let all = PathDemand::through([of(3, 40), of(5, 10), of(7, 20)].into_iter());
         assert_eq!((all.latency, all.slowest), (15, gbps(10)));
-        let none = Passage::through(std::iter::empty());
+        let none = PathDemand::through(std::iter::empty());
         assert_eq!((none.latency, none.slowest.get()), (0, u64::MAX));
         assert_eq!(of(u64::MAX, 1).then(of(1, 1)).latency, u64::MAX, "not around");
         let plain = work(PacketSizes::only(64), true).bandwidth_only();

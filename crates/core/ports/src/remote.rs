@@ -321,13 +321,13 @@ mod tests {
 
     /// A process that notes what it is asked for, and reads each register as its address.
     #[derive(Default)]
-    struct Noted {
+    struct RecordingProcess {
         writes: Writes,
         asked: Vec<String>,
         words_short: usize,
     }
 
-    impl RemoteRegisters for Noted {
+    impl RemoteRegisters for RecordingProcess {
         fn writes(&mut self) -> &mut Writes {
             &mut self.writes
         }
@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn writes_travel_together_before_the_next_read() {
-        let mut card = Noted::default();
+        let mut card = RecordingProcess::default();
         let (first, second) = (registers::SHADOW_BANK, registers::ACTIVE_BANK);
         card.write_words(first, &[1, 2]).expect("registers");
         card.write_words(first + 8, &[3]).expect("the next ones");
@@ -365,7 +365,7 @@ mod tests {
 
     #[test]
     fn several_blocks_are_read_behind_the_writes_and_each_gets_its_own_words() {
-        let mut card = Noted::default();
+        let mut card = RecordingProcess::default();
         let first = registers::SHADOW_BANK;
         card.write_words(first, &[1]).expect("a register");
         let (mut one, mut three) = ([0], [0; 3]);
@@ -381,7 +381,7 @@ mod tests {
 
     #[test]
     fn invalid_registers_are_refused_locally_and_a_reply_of_wrong_length_loses_the_card() {
-        let mut card = Noted { words_short: 1, ..Noted::default() };
+        let mut card = RecordingProcess { words_short: 1, ..RecordingProcess::default() };
         let beyond = Address::MAX & !3;
         let refused = [card.write_words(beyond, &[1]), card.read_words(beyond, &mut [0])];
         for refused in refused {

@@ -155,7 +155,7 @@ pub fn estimate(
 }
 
 /// Measured points of a mix.
-struct Measured {
+struct MeasuredPoints {
     bandwidth: Bandwidth,
     /// Most threads that were measured.
     last: u32,
@@ -167,7 +167,7 @@ fn of_points(
     implementation: &Implementation,
     packets: &PacketSizes,
     setting: Setting,
-) -> Option<Measured> {
+) -> Option<MeasuredPoints> {
     let (mut nanos, mut last) = (0.0, u32::MAX);
     let (mut latency, mut bounded) = (Some(Duration::ZERO), Vec::new());
     for size in packets.sizes() {
@@ -181,7 +181,7 @@ fn of_points(
         }
     }
     let bandwidth = Bandwidth::from_bps((packets.bits() as f64 * 1e9 / nanos) as u64);
-    Some(Measured { bandwidth, last, latency, bounded })
+    Some(MeasuredPoints { bandwidth, last, latency, bounded })
 }
 
 /// Bandwidth of packets of one size, by measured points.

@@ -131,7 +131,7 @@ pub fn with_folder(folder: Option<&Path>) -> Result<Vec<NicModel>, UnusableModel
 /// # Errors
 /// [`InvalidModel`] with the first mistake.
 pub fn parse(file: &str, text: &str) -> Result<Vec<NicModel>, InvalidModel> {
-    let here = Place { file, text };
+    let here = SourceFile { file, text };
     let raw: RawFile = toml::from_str(text).map_err(|error| {
         here.error(error.span().unwrap_or_default(), None, error.message().to_owned())
     })?;
@@ -149,7 +149,7 @@ pub fn parse(file: &str, text: &str) -> Result<Vec<NicModel>, InvalidModel> {
     Ok(models)
 }
 
-fn check(here: &Place<'_>, raw: RawModel) -> Result<NicModel, InvalidModel> {
+fn check(here: &SourceFile<'_>, raw: RawModel) -> Result<NicModel, InvalidModel> {
     let mut processors: Vec<Processor> = Vec::new();
     for spanned in raw.processors {
         let span = spanned.span();
@@ -212,12 +212,12 @@ fn check(here: &Place<'_>, raw: RawModel) -> Result<NicModel, InvalidModel> {
 }
 
 /// A file, for messages.
-struct Place<'a> {
+struct SourceFile<'a> {
     file: &'a str,
     text: &'a str,
 }
 
-impl Place<'_> {
+impl SourceFile<'_> {
     /// Without a key, that of the line.
     fn error(&self, span: Range<usize>, key: Option<&str>, problem: String) -> InvalidModel {
         let before = self.text.get(..span.start).unwrap_or(self.text);

@@ -91,12 +91,12 @@ struct State {
     dirty: Vec<bool>,
     stopping: bool,
     /// Callers with a limited number of entries.
-    counted: HashMap<String, Counted>,
+    counted: HashMap<String, CallerEntries>,
 }
 
 /// Entries of one caller.
 #[derive(Debug)]
-struct Counted {
+struct CallerEntries {
     since: Instant,
     entries: u64,
     /// Calls that got no entry since the last one that did.
@@ -208,7 +208,7 @@ impl State {
             self.counted.retain(|_, counted| now.duration_since(counted.since) < INTERVAL);
         }
         let counted = self.counted.entry(who);
-        let counted = counted.or_insert(Counted { since: now, entries: 0, left_out: 0 });
+        let counted = counted.or_insert(CallerEntries { since: now, entries: 0, left_out: 0 });
         if now.duration_since(counted.since) >= INTERVAL {
             (counted.since, counted.entries) = (now, 0);
         }

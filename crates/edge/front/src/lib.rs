@@ -9,6 +9,7 @@
 //! ```
 
 pub mod authorization;
+mod call_slots;
 mod clock;
 pub mod configurations;
 pub mod error;

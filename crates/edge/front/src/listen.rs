@@ -33,13 +33,13 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::CertificateDer;
 use tonic::transport::server::Connected;
 
-use crate::gate::{CallSlots, call_slots};
+use crate::call_slots::{CallSlots, call_slots};
 use crate::handshakes::{Reason, Rejections};
 use crate::identity::{self, CallerIdentity, NoIdentity, TrustDomain, UnixPeers, UnixUser};
-use crate::pieces::Pieces;
+use crate::pieces::FairReader;
 use crate::settings::{FrontSettings, Limits};
-use crate::share::{CallerFlow, CallerLevel, Place, Places};
-use crate::steps::Steps;
+use crate::share::{CallerFlow, CallerLevel, Permit, PermitPool};
+use crate::steps::FairScheduler;
 use crate::tls::Credentials;
 
 /// Accepted connections that wait to be served: few are enough, as the kernel queues more.
@@ -195,11 +195,11 @@ enum Io {
 #[derive(Debug)]
 pub(crate) struct Connection {
     io: Io,
-    pieces: Pieces,
+    pieces: FairReader,
     peer: Peer,
     /// Notified when its certificate is no longer valid.
     cut: Option<oneshot::Receiver<()>>,
-    _place: Place,
+    _place: Permit,
 }
 
 impl Connected for Connection {
@@ -293,8 +293,8 @@ impl AsyncWrite for Connection {
 }
 
 /// A connection after its TLS handshake, before its identity is known.
-struct Arrived {
-    place: Place,
+struct EstablishedConnection {
+    place: Permit,
     at: SocketAddr,
     /// Flow of its address.
     flow: CallerFlow,
@@ -313,7 +313,7 @@ pub(crate) enum Listener {
 
 /// A handshake under way.
 struct Handshake {
-    place: Place,
+    place: Permit,
     /// Dropped when it is aborted.
     _goes_on: oneshot::Sender<()>,
 }
@@ -330,7 +330,7 @@ impl Handshakes {
     /// number, and a receiver that is notified when it is aborted.
     fn begin(
         &mut self,
-        places: &Places,
+        places: &PermitPool,
         flow: &CallerFlow,
     ) -> Result<(u64, oneshot::Receiver<()>), ApiError> {
         let entered = places.enter(CallerLevel::Arriving, flow.clone());
@@ -352,7 +352,7 @@ impl Handshakes {
     }
 
     /// Ends one. Returns its place, unless it was aborted.
-    fn end(&mut self, flow: &CallerFlow, number: u64) -> Option<Place> {
+    fn end(&mut self, flow: &CallerFlow, number: u64) -> Option<Permit> {
         let all = self.of.get_mut(flow)?;
         let ended = all.remove(&number);
         if all.is_empty() {
@@ -364,14 +364,14 @@ impl Handshakes {
 
 /// Parts that all connections need.
 #[derive(Clone)]
-pub(crate) struct Arrivals {
-    places: Places,
+pub(crate) struct ConnectionContext {
+    places: PermitPool,
     handshakes: Arc<Mutex<Handshakes>>,
     rejections: Arc<Rejections>,
     limits: Arc<Limits>,
     domain: TrustDomain,
     /// Steps of the runtime's threads that reading connections take.
-    steps: Steps,
+    steps: FairScheduler,
 }
 
 type Accepted = mpsc::Sender<io::Result<Connection>>;
@@ -396,10 +396,15 @@ impl Listener {
     }
 }
 
-impl Arrivals {
-    pub fn new(settings: &FrontSettings, steps: Steps, rejections: Arc<Rejections>) -> Self {
+impl ConnectionContext {
+    pub fn new(
+        settings: &FrontSettings,
+        steps: FairScheduler,
+        rejections: Arc<Rejections>,
+    ) -> Self {
         let limits = &settings.limits;
-        let places = Places::connections(limits.connections_max, limits.connections_per_caller_max);
+        let places =
+            PermitPool::connections(limits.connections_max, limits.connections_per_caller_max);
         let domain = settings.trust_domain.clone();
         let handshakes = Arc::default();
         Self { places, handshakes, rejections, limits: Arc::new(limits.clone()), domain, steps }
@@ -450,7 +455,7 @@ impl Arrivals {
                     let place = arrivals.handshakes.lock().end(&flow, number);
                     match (ended, place) {
                         (Ok(Ok(io)), Some(place)) => {
-                            let arrived = Arrived { place, at: address, flow };
+                            let arrived = EstablishedConnection { place, at: address, flow };
                             arrivals.over_tls(io, arrived, credentials, accepted).await;
                         }
                         // It was aborted at the moment at which it ended.
@@ -481,7 +486,7 @@ impl Arrivals {
     async fn over_tls(
         self,
         io: TlsStream<TcpStream>,
-        Arrived { place, at, flow: address }: Arrived,
+        EstablishedConnection { place, at, flow: address }: EstablishedConnection,
         credentials: watch::Receiver<Arc<Credentials>>,
         accepted: Accepted,
     ) {
@@ -502,7 +507,7 @@ impl Arrivals {
             Ok(place) => place,
             Err(over) => return self.reject(at, Reason::TooMany, over.message()),
         };
-        let pieces = Pieces::new(self.steps.stepper(level, flow.clone()));
+        let pieces = FairReader::new(self.steps.stepper(level, flow.clone()));
         let cut = (!certificates.is_empty()).then(|| watch_certificate(certificates, credentials));
         let peer = Peer {
             who: PeerIdentity::Certificate(found),
@@ -534,7 +539,7 @@ impl Arrivals {
                 return;
             }
         };
-        let pieces = Pieces::new(self.steps.stepper(level, flow.clone()));
+        let pieces = FairReader::new(self.steps.stepper(level, flow.clone()));
         let peer = Peer {
             place: PeerPlace::Process { uid: user.uid(), pid },
             who: PeerIdentity::User(Arc::new(user)),

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, ReadBuf};
 
-use crate::steps::Stepper;
+use crate::steps::SchedulerHandle;
 
 /// Most bytes that a connection reads before others are let go first: a record of TLS, or many short calls. What it
 /// reads it also begins, all in one go, and a connection with hundreds of calls would keep a thread for milliseconds.
@@ -19,15 +19,15 @@ const READ_AT_ONCE: usize = 16 << 10;
 
 /// Reads a few calls at a time, each time when its caller is next.
 #[derive(Debug)]
-pub(crate) struct Pieces {
-    stepper: Stepper,
+pub(crate) struct FairReader {
+    stepper: SchedulerHandle,
     /// Bytes that it has read and not handed on.
     piece: Vec<u8>,
 }
 
-impl Pieces {
+impl FairReader {
     /// A reader that takes steps of this stepper.
-    pub const fn new(stepper: Stepper) -> Self {
+    pub const fn new(stepper: SchedulerHandle) -> Self {
         Self { stepper, piece: Vec::new() }
     }
 
@@ -68,18 +68,18 @@ mod tests {
 
     use super::*;
     use crate::share::{CallerFlow, CallerLevel};
-    use crate::steps::Steps;
+    use crate::steps::FairScheduler;
 
     /// A connection of this user that has all that is sent to read.
     struct Reader<'a> {
         sent: &'a [u8],
-        pieces: Pieces,
+        pieces: FairReader,
     }
 
     impl<'a> Reader<'a> {
-        fn new(steps: &Steps, user: u32, sent: &'a [u8]) -> Self {
+        fn new(steps: &FairScheduler, user: u32, sent: &'a [u8]) -> Self {
             let stepper = steps.stepper(CallerLevel::Tenants, CallerFlow::User(user));
-            Self { sent, pieces: Pieces::new(stepper) }
+            Self { sent, pieces: FairReader::new(stepper) }
         }
 
         /// Bytes that it reads when it is polled once, into a buffer of so many bytes.
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn a_connection_that_always_has_more_lets_others_go_first_after_each_piece() {
         let sent: Vec<u8> = (0..40_000).map(|number| number as u8).collect();
-        let mut reader = Reader::new(&Steps::of_threads(1), 1, &sent);
+        let mut reader = Reader::new(&FairScheduler::of_threads(1), 1, &sent);
         let mut read = Vec::new();
         for expected in [READ_AT_ONCE, READ_AT_ONCE, 40_000 - 2 * READ_AT_ONCE] {
             assert_eq!(reader.read(64 << 10), None, "it queues");
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_smaller_buffer_than_before_gets_all_in_parts() {
-        let mut reader = Reader::new(&Steps::of_threads(1), 1, b"0123456789");
+        let mut reader = Reader::new(&FairScheduler::of_threads(1), 1, b"0123456789");
         assert_eq!(reader.read(10), None);
         assert_eq!(reader.read(7).as_deref(), Some(&b"0123456"[..]));
         assert_eq!(reader.read(7), None);
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_caller_with_one_connection_is_next_beside_one_with_hundreds() {
-        let (steps, sent) = (Steps::of_threads(2), vec![0; 1 << 20]);
+        let (steps, sent) = (FairScheduler::of_threads(2), vec![0; 1 << 20]);
         let mut many: Vec<_> = (0..300).map(|_| Reader::new(&steps, 1, &sent)).collect();
         let mut one = Reader::new(&steps, 2, &sent);
         // All have something to read in the same moment.
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn who_waits_for_something_else_or_is_gone_keeps_no_step() {
-        let (steps, sent) = (Steps::of_threads(1), vec![0; 100]);
+        let (steps, sent) = (FairScheduler::of_threads(1), vec![0; 100]);
         let mut first = Reader::new(&steps, 1, &sent);
         let mut other = Reader::new(&steps, 2, &sent);
         assert!(first.read(100).is_none() && first.read(100).is_some());

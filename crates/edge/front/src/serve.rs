@@ -15,10 +15,10 @@ use tonic_health::server::HealthReporter;
 
 use crate::gate::Gate;
 use crate::handshakes::{self, Rejections};
-use crate::listen::{self, Arrivals, ListenError, Listener, Listeners};
+use crate::listen::{self, ConnectionContext, ListenError, Listener, Listeners};
 use crate::revocation::{RevocationReports, RevocationStatus};
 use crate::settings::FrontSettings;
-use crate::steps::Steps;
+use crate::steps::FairScheduler;
 use crate::tls::{Credentials, InvalidTls, TlsReloader};
 
 /// Interval of health checks.
@@ -120,8 +120,9 @@ impl Front {
     fn run(self, routes: Routes) -> impl Future<Output = Result<(), ServeError>> {
         let Self { settings, listeners, tls, rejections, stop } = self;
         let stopping = stop.subscribe();
-        let steps = Steps::of_threads(tokio::runtime::Handle::current().metrics().num_workers());
-        let arrivals = Arrivals::new(&settings, steps.clone(), Arc::clone(&rejections));
+        let steps =
+            FairScheduler::of_threads(tokio::runtime::Handle::current().metrics().num_workers());
+        let arrivals = ConnectionContext::new(&settings, steps.clone(), Arc::clone(&rejections));
         let reports = tls.as_ref().map(|tls| report_lists(tls.subscribe(), rejections));
         let gate = Gate::new(&settings, steps, stopping.clone());
         let tcp = listeners.tcp.zip(tls.as_ref());

@@ -16,7 +16,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use snic_admission::{OverShare, Room, Seat};
+use snic_admission::{LevelSeat, OverShare, Room};
 use snic_api::error::ApiError;
 use snic_domain::{Caller, TenantId};
 
@@ -147,21 +147,21 @@ pub(crate) fn call_room(total: usize) -> Room<CallerFlow> {
 
 /// Places of one kind.
 #[derive(Debug, Clone)]
-pub struct Places {
+pub struct PermitPool {
     room: Arc<Mutex<Room<CallerFlow>>>,
     what: &'static str,
 }
 
 /// A held place; given back on drop.
 #[derive(Debug)]
-pub struct Place {
-    places: Places,
+pub struct Permit {
+    places: PermitPool,
     level: CallerLevel,
     /// `None` once it was given back.
     flow: Option<CallerFlow>,
 }
 
-impl Places {
+impl PermitPool {
     /// Places for short calls.
     pub fn calls(total: usize) -> Self {
         Self { room: Arc::new(Mutex::new(call_room(total))), what: "calls" }
@@ -217,14 +217,14 @@ impl Places {
     ///
     /// # Errors
     /// The flow has its share.
-    pub fn enter(&self, level: CallerLevel, flow: CallerFlow) -> Result<Place, ApiError> {
+    pub fn enter(&self, level: CallerLevel, flow: CallerFlow) -> Result<Permit, ApiError> {
         let entered = self.room.lock().enter(level as usize, &flow);
         entered.map_err(|over| over_share(self.what, over))?;
-        Ok(Place { places: self.clone(), level, flow: Some(flow) })
+        Ok(Permit { places: self.clone(), level, flow: Some(flow) })
     }
 }
 
-impl Place {
+impl Permit {
     /// The same place, held by another flow.
     ///
     /// # Errors
@@ -233,8 +233,8 @@ impl Place {
         let Some(from) = self.flow.take() else { return Ok(self) };
         let mut room = self.places.room.lock();
         let changed = room.change(
-            Seat { level: self.level as usize, flow: &from },
-            Seat { level: level as usize, flow: &flow },
+            LevelSeat { level: self.level as usize, flow: &from },
+            LevelSeat { level: level as usize, flow: &flow },
         );
         drop(room);
         changed.map_err(|over| over_share(self.places.what, over))?;
@@ -243,7 +243,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(flow) = self.flow.take() {
             self.places.room.lock().leave(self.level as usize, &flow);
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn strangers_leave_room_for_those_with_an_identity() {
-        let places = Places::connections(1_024, 128);
+        let places = PermitPool::connections(1_024, 128);
         let mut held = Vec::new();
         for host in 0..=255u8 {
             for _ in 0..64 {
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn a_place_that_changes_hands_is_given_back_once() {
-        let places = Places::connections(1, 9);
+        let places = PermitPool::connections(1, 9);
         let place = places.enter(CallerLevel::Arriving, address("192.0.2.1")).expect("free");
         assert!(places.enter(CallerLevel::Operators, CallerFlow::User(0)).is_err());
         let place =

@@ -17,13 +17,13 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use slab::Slab;
-use snic_admission::{FairQueue, Served};
+use snic_admission::{FairQueue, TakenItem};
 
 use crate::share::{CallerFlow, CallerLevel, TIME_WEIGHTS};
 
 /// The threads' time. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Steps(Arc<Mutex<State>>);
+pub(crate) struct FairScheduler(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
@@ -40,41 +40,41 @@ enum Stage {
     /// It is in the queue; whom to wake.
     Ready(Waker),
     /// It may go on.
-    Chosen(Served<CallerFlow>),
+    Chosen(TakenItem<CallerFlow>),
     /// It was dropped while it was in the queue.
     Gone,
 }
 
 /// Takes steps, one at a time.
 #[derive(Debug)]
-pub(crate) struct Stepper {
-    steps: Steps,
+pub(crate) struct SchedulerHandle {
+    steps: FairScheduler,
     level: CallerLevel,
     flow: CallerFlow,
     /// Its place among those that are ready; `None` while it waits for something else.
     place: Option<usize>,
     /// The step that it is in.
-    step: Option<Step>,
+    step: Option<RunningStep>,
 }
 
 /// A step that is taken, and since when.
 #[derive(Debug)]
-struct Step {
-    served: Served<CallerFlow>,
+struct RunningStep {
+    served: TakenItem<CallerFlow>,
     begun: Instant,
 }
 
 /// A call that takes its steps in turn; see the module.
 #[derive(Debug)]
-pub(crate) struct InSteps<F> {
-    stepper: Stepper,
+pub(crate) struct FairFuture<F> {
+    stepper: SchedulerHandle,
     call: Pin<Box<F>>,
 }
 
 /// Ends a step on drop, also if the call panics.
-struct EndsStep<'a>(&'a mut Stepper);
+struct EndsStep<'a>(&'a mut SchedulerHandle);
 
-impl Steps {
+impl FairScheduler {
     /// For a runtime with so many threads: each may be busy with a step.
     pub fn of_threads(threads: usize) -> Self {
         let ready = FairQueue::new(TIME_WEIGHTS, usize::MAX);
@@ -82,13 +82,13 @@ impl Steps {
     }
 
     /// This call, with its steps charged to the flow.
-    pub fn take<F: Future>(&self, level: CallerLevel, flow: CallerFlow, call: F) -> InSteps<F> {
-        InSteps { stepper: self.stepper(level, flow), call: Box::pin(call) }
+    pub fn take<F: Future>(&self, level: CallerLevel, flow: CallerFlow, call: F) -> FairFuture<F> {
+        FairFuture { stepper: self.stepper(level, flow), call: Box::pin(call) }
     }
 
     /// Something else whose steps are charged to the flow.
-    pub fn stepper(&self, level: CallerLevel, flow: CallerFlow) -> Stepper {
-        Stepper { steps: self.clone(), level, flow, place: None, step: None }
+    pub fn stepper(&self, level: CallerLevel, flow: CallerFlow) -> SchedulerHandle {
+        SchedulerHandle { steps: self.clone(), level, flow, place: None, step: None }
     }
 }
 
@@ -119,7 +119,7 @@ impl State {
     }
 
     /// Takes the step of a call that was chosen; one that was not is woken when it is.
-    fn step(&mut self, place: usize, waker: &Waker) -> Option<Served<CallerFlow>> {
+    fn step(&mut self, place: usize, waker: &Waker) -> Option<TakenItem<CallerFlow>> {
         match &mut self.calls[place] {
             Stage::Ready(current) => {
                 current.clone_from(waker);
@@ -133,8 +133,8 @@ impl State {
     }
 }
 
-impl Stepper {
-    /// Waits for its turn; then a step has begun, which lasts until [`Stepper::end`].
+impl SchedulerHandle {
+    /// Waits for its turn; then a step has begun, which lasts until [`SchedulerHandle::end`].
     pub fn poll_begin(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.steps.0.lock();
         let Some(place) = self.place else {
@@ -149,7 +149,7 @@ impl Stepper {
         drop(state);
         let Some(served) = served else { return Poll::Pending };
         self.place = None;
-        self.step = Some(Step { served, begun: Instant::now() });
+        self.step = Some(RunningStep { served, begun: Instant::now() });
         Poll::Ready(())
     }
 
@@ -160,7 +160,7 @@ impl Stepper {
         }
     }
 
-    fn charge(&self, Step { served, begun }: Step) {
+    fn charge(&self, RunningStep { served, begun }: RunningStep) {
         let mut state = self.steps.0.lock();
         state.ready.charge(served, begun.elapsed());
         state.free += 1;
@@ -170,7 +170,7 @@ impl Stepper {
     }
 }
 
-impl Drop for Stepper {
+impl Drop for SchedulerHandle {
     fn drop(&mut self) {
         self.end();
         let Some(place) = self.place.take() else { return };
@@ -180,12 +180,12 @@ impl Drop for Stepper {
             state.calls[place] = Stage::Gone;
         } else if let Stage::Chosen(served) = state.calls.remove(place) {
             drop(state);
-            self.charge(Step { served, begun: Instant::now() });
+            self.charge(RunningStep { served, begun: Instant::now() });
         }
     }
 }
 
-impl<F: Future> Future for InSteps<F> {
+impl<F: Future> Future for FairFuture<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
@@ -238,7 +238,7 @@ mod tests {
 
     /// A runtime with one thread, and calls that wait for something else between their steps.
     struct Runtime {
-        steps: Steps,
+        steps: FairScheduler,
         woken: Woken,
         /// `None` once it has ended.
         calls: Vec<Option<(Call, Waits)>>,
@@ -248,7 +248,7 @@ mod tests {
 
     impl Runtime {
         fn new(threads: usize) -> Self {
-            let (steps, woken) = (Steps::of_threads(threads), Woken::default());
+            let (steps, woken) = (FairScheduler::of_threads(threads), Woken::default());
             Self { steps, woken, calls: Vec::new(), taken: Rc::default() }
         }
 
@@ -293,7 +293,7 @@ mod tests {
             true
         }
 
-        fn settle(&mut self) {
+        fn run_all(&mut self) {
             while self.run() {}
         }
     }
@@ -303,11 +303,11 @@ mod tests {
         let mut runtime = Runtime::new(2);
         (0..300).for_each(|_| runtime.call(1, 1));
         runtime.call(2, 1);
-        runtime.settle();
+        runtime.run_all();
         runtime.taken.borrow_mut().clear();
         // The store has written.
         runtime.all_ready();
-        runtime.settle();
+        runtime.run_all();
         let ahead = runtime.taken.borrow().iter().position(|flow| *flow == 2);
         assert!(ahead.is_some_and(|ahead| ahead <= 2), "{ahead:?} went first, of two threads");
         assert!(runtime.calls.iter().all(Option::is_none));
@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn no_more_calls_are_let_go_on_than_there_are_threads() {
-        let steps = Steps::of_threads(3);
+        let steps = FairScheduler::of_threads(3);
         let mut cx = Context::from_waker(Waker::noop());
         let mut calls: Vec<_> = (0..9)
             .map(|number| Box::pin(steps.take(CallerLevel::Tenants, tenant(number), async {})))
@@ -323,7 +323,7 @@ mod tests {
         for call in &mut calls {
             assert!(call.as_mut().poll(&mut cx).is_pending());
         }
-        let chosen = |steps: &Steps| {
+        let chosen = |steps: &FairScheduler| {
             let state = steps.0.lock();
             state.calls.iter().filter(|(_, stage)| matches!(stage, Stage::Chosen(_))).count()
         };
@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     fn a_call_that_panics_gives_its_step_back() {
-        let (steps, mut cx) = (Steps::of_threads(1), Context::from_waker(Waker::noop()));
+        let (steps, mut cx) = (FairScheduler::of_threads(1), Context::from_waker(Waker::noop()));
         let call = async { panic!("a mistake") };
         let mut call = Box::pin(steps.take(CallerLevel::Tenants, tenant(1), call));
         assert!(call.as_mut().poll(&mut cx).is_pending(), "it queues");
@@ -389,10 +389,10 @@ mod tests {
             }
             // All that they wait for comes: at most twice.
             for _ in 0..3 {
-                runtime.settle();
+                runtime.run_all();
                 runtime.all_ready();
             }
-            runtime.settle();
+            runtime.run_all();
             prop_assert!(runtime.calls.iter().all(Option::is_none), "some wait for ever");
             let mut state = runtime.steps.0.lock();
             prop_assert_eq!(state.free, threads);

@@ -21,20 +21,20 @@ use crate::share::{CallerFlow, CallerLevel, call_room};
 
 /// Turns of all callers. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Turns(Arc<Mutex<State>>);
+pub(crate) struct TurnQueue(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
     room: Room<CallerFlow>,
     /// Waiting callers of each level in which somebody waits.
-    waiting: BTreeMap<CallerLevel, Waiting>,
+    waiting: BTreeMap<CallerLevel, LevelQueue>,
     /// Counts calls that wait and turns that are given to them.
     count: u64,
 }
 
 /// The calls of a level that wait.
 #[derive(Debug, Default)]
-struct Waiting {
+struct LevelQueue {
     queues: BTreeMap<CallerFlow, Queue>,
     /// The flows by their rank: the first one is next.
     order: BTreeSet<(Rank, CallerFlow)>,
@@ -46,27 +46,27 @@ type Rank = (usize, u64);
 /// The calls of a flow that wait, in the order in which they came.
 #[derive(Debug)]
 struct Queue {
-    calls: BTreeMap<u64, oneshot::Sender<Turn>>,
+    calls: BTreeMap<u64, oneshot::Sender<HeldTurn>>,
     rank: Rank,
 }
 
 /// A turn that is held; it ends on drop.
 #[derive(Debug)]
-pub(crate) struct Turn {
-    turns: Turns,
+pub(crate) struct HeldTurn {
+    turns: TurnQueue,
     level: CallerLevel,
     flow: CallerFlow,
 }
 
 /// A call that waits, or did; on drop it leaves the queue.
 struct Ticket<'a> {
-    turns: &'a Turns,
+    turns: &'a TurnQueue,
     level: CallerLevel,
     flow: &'a CallerFlow,
     number: u64,
 }
 
-impl Turns {
+impl TurnQueue {
     /// So many turns in total.
     pub fn new(total: usize) -> Self {
         let state = State { room: call_room(total), waiting: BTreeMap::new(), count: 0 };
@@ -75,7 +75,7 @@ impl Turns {
 
     /// Takes a turn, or waits for one. Calls of one flow get theirs in the order in which they come. Time O(levels +
     /// log calls), as for ending one.
-    pub async fn take(&self, level: CallerLevel, flow: &CallerFlow) -> Turn {
+    pub async fn take(&self, level: CallerLevel, flow: &CallerFlow) -> HeldTurn {
         let (number, given) = {
             let mut state = self.0.lock();
             if !state.waits(level, flow) && state.room.enter(level as usize, flow).is_ok() {
@@ -87,12 +87,12 @@ impl Turns {
         given.await.expect("only its ticket takes a call out of the queue without a turn")
     }
 
-    fn turn(&self, level: CallerLevel, flow: CallerFlow) -> Turn {
-        Turn { turns: self.clone(), level, flow }
+    fn turn(&self, level: CallerLevel, flow: CallerFlow) -> HeldTurn {
+        HeldTurn { turns: self.clone(), level, flow }
     }
 }
 
-impl Drop for Turn {
+impl Drop for HeldTurn {
     fn drop(&mut self) {
         let mut state = self.turns.0.lock();
         state.room.leave(self.level as usize, &self.flow);
@@ -119,7 +119,11 @@ impl State {
     }
 
     /// Puts a call into its queue. Returns its number, and the turn to come.
-    fn wait(&mut self, level: CallerLevel, flow: &CallerFlow) -> (u64, oneshot::Receiver<Turn>) {
+    fn wait(
+        &mut self,
+        level: CallerLevel,
+        flow: &CallerFlow,
+    ) -> (u64, oneshot::Receiver<HeldTurn>) {
         self.count += 1;
         let (number, (give, given)) = (self.count, oneshot::channel());
         let waiting = self.waiting.entry(level).or_default();
@@ -133,7 +137,7 @@ impl State {
     }
 
     /// Takes a turn for the call that is next; `None` if nobody who waits may have one now.
-    fn give(&mut self) -> Option<(CallerLevel, CallerFlow, oneshot::Sender<Turn>)> {
+    fn give(&mut self) -> Option<(CallerLevel, CallerFlow, oneshot::Sender<HeldTurn>)> {
         let nexts = self.waiting.iter().filter_map(|(level, waiting)| {
             let (_, flow) = waiting.order.first()?;
             Some((*level, flow.clone()))
@@ -201,21 +205,21 @@ mod tests {
     struct Call {
         flow: u8,
         number: usize,
-        future: Pin<Box<dyn Future<Output = Turn>>>,
-        turn: Option<Turn>,
+        future: Pin<Box<dyn Future<Output = HeldTurn>>>,
+        turn: Option<HeldTurn>,
     }
 
     impl Call {
-        fn new(turns: &Turns, flow: u8, number: usize) -> Self {
+        fn new(turns: &TurnQueue, flow: u8, number: usize) -> Self {
             let turns = turns.clone();
             let future =
                 Box::pin(async move { turns.take(CallerLevel::Tenants, &tenant(flow)).await });
             let mut call = Self { flow, number, future, turn: None };
-            call.look();
+            call.poll_turn();
             call
         }
 
-        fn look(&mut self) {
+        fn poll_turn(&mut self) {
             if self.turn.is_none()
                 && let Poll::Ready(turn) =
                     self.future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
@@ -225,8 +229,8 @@ mod tests {
         }
     }
 
-    fn look(calls: &mut [Call]) {
-        calls.iter_mut().for_each(Call::look);
+    fn poll_turn(calls: &mut [Call]) {
+        calls.iter_mut().for_each(Call::poll_turn);
     }
 
     fn served(calls: &[Call], flow: u8) -> usize {
@@ -235,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_newcomer_never_waits_for_one_that_floods() {
-        let turns = Turns::new(100);
+        let turns = TurnQueue::new(100);
         let mut calls: Vec<_> = (0..1_000).map(|number| Call::new(&turns, 1, number)).collect();
         assert_eq!(served(&calls, 1), 33, "half of 30 guaranteed and 35 shared ones");
         calls.push(Call::new(&turns, 2, 1_000));
@@ -245,14 +249,14 @@ mod tests {
     #[test]
     fn who_got_a_turn_goes_behind_the_others() {
         // One turn for all tenants.
-        let turns = Turns::new(1);
+        let turns = TurnQueue::new(1);
         let held = Call::new(&turns, 9, 0);
         let mut calls: Vec<_> =
             (0..6).map(|number| Call::new(&turns, [1, 2, 1, 2, 1, 2][number], number)).collect();
         drop(held);
         let mut order = Vec::new();
         for _ in 0..6 {
-            look(&mut calls);
+            poll_turn(&mut calls);
             let next = calls.iter().position(|call| call.turn.is_some()).expect("one is served");
             order.push(calls.remove(next).number);
         }
@@ -260,11 +264,11 @@ mod tests {
         assert!(turns.0.lock().waiting.is_empty());
     }
 
-    fn free(turns: &Turns) -> usize {
+    fn free(turns: &TurnQueue) -> usize {
         turns.0.lock().room.free(CallerLevel::Tenants as usize)
     }
 
-    fn in_queues(turns: &Turns) -> usize {
+    fn in_queues(turns: &TurnQueue) -> usize {
         let state = turns.0.lock();
         let queues = state.waiting.values().flat_map(|waiting| waiting.queues.values());
         queues.map(|queue| queue.calls.len()).sum()
@@ -287,7 +291,7 @@ mod tests {
                 0..300,
             ),
         ) {
-            let turns = Turns::new(total);
+            let turns = TurnQueue::new(total);
             let mut calls: Vec<Call> = Vec::new();
             for (number, step) in steps.into_iter().enumerate() {
                 match step {
@@ -295,7 +299,7 @@ mod tests {
                     Step::Drop(_) if calls.is_empty() => {}
                     Step::Drop(which) => drop(calls.remove(which % calls.len())),
                 }
-                look(&mut calls);
+                poll_turn(&mut calls);
                 let free = free(&turns);
                 for flow in 0..5 {
                     let of_flow = || calls.iter().filter(|call| call.flow == flow);
@@ -311,7 +315,7 @@ mod tests {
             }
             calls.clear();
             prop_assert!(turns.0.lock().waiting.is_empty());
-            prop_assert_eq!(free(&turns), free(&Turns::new(total)));
+            prop_assert_eq!(free(&turns), free(&TurnQueue::new(total)));
         }
     }
 }

@@ -14,7 +14,7 @@ use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider};
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider};
 use prometheus::{Registry, TextEncoder};
 
-use crate::logs::{Exported, Sender};
+use crate::logs::{ExportLayer, Sender};
 use crate::{InvalidLog, metrics};
 
 /// Time limit of one export.
@@ -92,7 +92,7 @@ impl Telemetry {
     }
 
     /// The layer that exports log lines, if there is a collector.
-    pub(crate) fn exported_lines(&self) -> Option<Exported> {
+    pub(crate) fn exported_lines(&self) -> Option<ExportLayer> {
         self.lines.as_ref().map(Sender::layer)
     }
 

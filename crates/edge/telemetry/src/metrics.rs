@@ -23,7 +23,7 @@ const ACCESS_SECONDS: [f64; 12] =
 
 /// A metric that is read from the control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Measured {
+pub enum Metric {
     /// 1 if the card answers, else 0. By card.
     CardUp,
     /// 1 for the region's current state. By card, region, state.
@@ -125,125 +125,113 @@ pub enum Measured {
 }
 
 /// Metric, name, unit, description, and whether it is a counter.
-type Row = (Measured, &'static str, &'static str, &'static str, bool);
+type Row = (Metric, &'static str, &'static str, &'static str, bool);
 
-/// All of [`Measured`].
+/// All of [`Metric`].
 const TABLE: [Row; 48] = [
-    (Measured::CardUp, "snic.card.up", "{card}", "1 if the card answers", false),
+    (Metric::CardUp, "snic.card.up", "{card}", "1 if the card answers", false),
     (
-        Measured::RegionState,
+        Metric::RegionState,
         "snic.region.state",
         "{region}",
         "1 for the region's current state",
         false,
     ),
-    (Measured::CardTemperature, "snic.card.temperature", "Cel", "Temperatures", false),
-    (Measured::CardPower, "snic.card.power", "W", "Power", false),
+    (Metric::CardTemperature, "snic.card.temperature", "Cel", "Temperatures", false),
+    (Metric::CardPower, "snic.card.power", "W", "Power", false),
+    (Metric::CardLinkSpeed, "snic.card.link.speed", "{transfer}/s", "Speed of a PCIe lane", false),
+    (Metric::CardLinkLanes, "snic.card.link.lanes", "{lane}", "PCIe lanes in use", false),
     (
-        Measured::CardLinkSpeed,
-        "snic.card.link.speed",
-        "{transfer}/s",
-        "Speed of a PCIe lane",
-        false,
-    ),
-    (Measured::CardLinkLanes, "snic.card.link.lanes", "{lane}", "PCIe lanes in use", false),
-    (
-        Measured::CardCondition,
+        Metric::CardCondition,
         "snic.card.condition",
         "{card}",
         "1 for the current status of each condition",
         false,
     ),
     (
-        Measured::CardDriverErrors,
+        Metric::CardDriverErrors,
         "snic.card.driver.errors",
         "{error}",
         "Errors that the driver reported by itself",
         true,
     ),
-    (Measured::TableWords, "snic.table.words", "{word}", "Words written to tables", true),
-    (Measured::TableCommits, "snic.table.commits", "{commit}", "Table commits", true),
-    (Measured::PacketsIn, "snic.card.packets.in", "{packet}", "Packets received", true),
-    (Measured::PacketsOut, "snic.card.packets.out", "{packet}", "Packets sent", true),
-    (Measured::PacketsDropped, "snic.card.packets.dropped", "{packet}", "Packets dropped", true),
-    (Measured::PortLost, "snic.card.port.lost", "{frame}", "Frames lost at ports", true),
-    (Measured::Dags, "snic.dags", "{dag}", "DAGs by state", false),
-    (Measured::DagIntended, "snic.dag.intended", "By", "Bytes offered", true),
-    (Measured::DagServed, "snic.dag.served", "By", "Bytes served", true),
-    (Measured::DagDrops, "snic.dag.dropped", "{packet}", "Packets dropped", true),
+    (Metric::TableWords, "snic.table.words", "{word}", "Words written to tables", true),
+    (Metric::TableCommits, "snic.table.commits", "{commit}", "Table commits", true),
+    (Metric::PacketsIn, "snic.card.packets.in", "{packet}", "Packets received", true),
+    (Metric::PacketsOut, "snic.card.packets.out", "{packet}", "Packets sent", true),
+    (Metric::PacketsDropped, "snic.card.packets.dropped", "{packet}", "Packets dropped", true),
+    (Metric::PortLost, "snic.card.port.lost", "{frame}", "Frames lost at ports", true),
+    (Metric::Dags, "snic.dags", "{dag}", "DAGs by state", false),
+    (Metric::DagIntended, "snic.dag.intended", "By", "Bytes offered", true),
+    (Metric::DagServed, "snic.dag.served", "By", "Bytes served", true),
+    (Metric::DagDrops, "snic.dag.dropped", "{packet}", "Packets dropped", true),
     (
-        Measured::DagNtDrops,
+        Metric::DagNtDrops,
         "snic.dag.nt.dropped",
         "{packet}",
         "Packets that network tasks dropped",
         true,
     ),
-    (Measured::DagRateLimit, "snic.dag.rate_limit", "By/s", "Rate limit", false),
-    (Measured::DagUnserved, "snic.dag.unserved", "By/s", "Promised and not served", false),
-    (Measured::TenantShare, "snic.tenant.share", "1", "Requested share of ingress", false),
+    (Metric::DagRateLimit, "snic.dag.rate_limit", "By/s", "Rate limit", false),
+    (Metric::DagUnserved, "snic.dag.unserved", "By/s", "Promised and not served", false),
+    (Metric::TenantShare, "snic.tenant.share", "1", "Requested share of ingress", false),
+    (Metric::DominantShare, "snic.tenant.dominant_share", "1", "Dominant share of a tenant", false),
+    (Metric::Epochs, "snic.loop.epochs", "{epoch}", "Epochs in which rates were set", true),
+    (Metric::Overruns, "snic.loop.overruns", "{sample}", "Samples skipped", true),
+    (Metric::ScaleOuts, "snic.scale_outs", "{dag}", "Scale-outs", true),
     (
-        Measured::DominantShare,
-        "snic.tenant.dominant_share",
-        "1",
-        "Dominant share of a tenant",
-        false,
-    ),
-    (Measured::Epochs, "snic.loop.epochs", "{epoch}", "Epochs in which rates were set", true),
-    (Measured::Overruns, "snic.loop.overruns", "{sample}", "Samples skipped", true),
-    (Measured::ScaleOuts, "snic.scale_outs", "{dag}", "Scale-outs", true),
-    (
-        Measured::StateMoves,
+        Metric::StateMoves,
         "snic.state.moves",
         "{state}",
         "Chain states saved, restored or lost",
         true,
     ),
-    (Measured::SaveArea, "snic.card.save_area", "By", "Bytes of the save area in use", false),
-    (Measured::Maintenance, "snic.maintenance", "1", "1 in maintenance mode", false),
-    (Measured::Bindings, "snic.vm.bindings", "{binding}", "VM bindings", false),
+    (Metric::SaveArea, "snic.card.save_area", "By", "Bytes of the save area in use", false),
+    (Metric::Maintenance, "snic.maintenance", "1", "1 in maintenance mode", false),
+    (Metric::Bindings, "snic.vm.bindings", "{binding}", "VM bindings", false),
     (
-        Measured::QueueEffects,
+        Metric::QueueEffects,
         "snic.queue.effects",
         "{effect}",
         "Effects waiting for the store",
         false,
     ),
-    (Measured::QueueCalls, "snic.queue.calls", "{call}", "Calls waiting for a reply", false),
-    (Measured::FleetLinkUp, "snic.fleet.link.up", "1", "1 if linked to the fleet", false),
-    (Measured::StoreUnwritable, "snic.store.unwritable", "1", "1 while changes are refused", false),
-    (Measured::StoreSetAside, "snic.store.set_aside", "{record}", "Records set aside", true),
-    (Measured::AuditLost, "snic.audit.lost", "{entry}", "Audit entries not written", true),
-    (Measured::FleetEpoch, "snic.fleet.epoch", "1", "Highest epoch of the fleet's leaders", false),
-    (Measured::FleetPending, "snic.fleet.pending", "{order}", "Ordered and not done", false),
+    (Metric::QueueCalls, "snic.queue.calls", "{call}", "Calls waiting for a reply", false),
+    (Metric::FleetLinkUp, "snic.fleet.link.up", "1", "1 if linked to the fleet", false),
+    (Metric::StoreUnwritable, "snic.store.unwritable", "1", "1 while changes are refused", false),
+    (Metric::StoreSetAside, "snic.store.set_aside", "{record}", "Records set aside", true),
+    (Metric::AuditLost, "snic.audit.lost", "{entry}", "Audit entries not written", true),
+    (Metric::FleetEpoch, "snic.fleet.epoch", "1", "Highest epoch of the fleet's leaders", false),
+    (Metric::FleetPending, "snic.fleet.pending", "{order}", "Ordered and not done", false),
     (
-        Measured::FleetStoreRefused,
+        Metric::FleetStoreRefused,
         "snic.fleet.store.refused",
         "1",
         "1 while etcd refuses a replica",
         false,
     ),
-    (Measured::FleetLeader, "snic.fleet.leader", "1", "1 for the replica that leads", false),
+    (Metric::FleetLeader, "snic.fleet.leader", "1", "1 for the replica that leads", false),
     (
-        Measured::DagShortfall,
+        Metric::DagShortfall,
         "snic.dag.shortfall",
         "By/s",
         "Served less than the smaller of promise and load",
         false,
     ),
-    (Measured::BuildInfo, "snic.build.info", "{build}", "1, with version and commit", false),
-    (Measured::ProcessCpu, "process.cpu.time", "s", "Processor time", true),
-    (Measured::ProcessMemory, "process.memory.usage", "By", "Resident memory", false),
-    (Measured::ProcessFiles, "process.open_fds", "{file_descriptor}", "Open files", false),
-    (Measured::ProcessUptime, "process.uptime", "s", "Time since the process started", false),
+    (Metric::BuildInfo, "snic.build.info", "{build}", "1, with version and commit", false),
+    (Metric::ProcessCpu, "process.cpu.time", "s", "Processor time", true),
+    (Metric::ProcessMemory, "process.memory.usage", "By", "Resident memory", false),
+    (Metric::ProcessFiles, "process.open_fds", "{file_descriptor}", "Open files", false),
+    (Metric::ProcessUptime, "process.uptime", "s", "Time since the process started", false),
     (
-        Measured::RevocationThisUpdate,
+        Metric::RevocationThisUpdate,
         "snic.tls.crl.this_update",
         "s",
         "Time of issue of the list of revoked certificates in force",
         false,
     ),
     (
-        Measured::RevocationNextUpdate,
+        Metric::RevocationNextUpdate,
         "snic.tls.crl.next_update",
         "s",
         "Time at which the next list of revoked certificates is due",
@@ -254,16 +242,16 @@ const TABLE: [Row; 48] = [
 /// One value of a metric.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reading {
-    pub of: Measured,
+    pub of: Metric,
     pub value: f64,
-    /// The attributes, in the order of [`Measured`]'s description.
+    /// The attributes, in the order of [`Metric`]'s description.
     pub attributes: Vec<KeyValue>,
 }
 
 impl Reading {
     /// A value with its attributes.
     pub fn new<const N: usize>(
-        of: Measured,
+        of: Metric,
         value: f64,
         attributes: [(&'static str, String); N],
     ) -> Self {
@@ -272,7 +260,7 @@ impl Reading {
     }
 }
 
-/// The latest readings, by [`Measured`]: the exporters ask for each metric separately.
+/// The latest readings, by [`Metric`]: the exporters ask for each metric separately.
 static READINGS: LazyLock<Arc<RwLock<[Vec<Reading>; TABLE.len()]>>> =
     LazyLock::new(|| Arc::new(RwLock::new(no_readings())));
 
@@ -310,7 +298,7 @@ impl Queues {
     pub fn readings(&self) -> [Reading; 2] {
         let read =
             |of, value: &AtomicU64| Reading::new(of, value.load(Ordering::Relaxed) as f64, []);
-        [read(Measured::QueueEffects, &self.effects), read(Measured::QueueCalls, &self.calls)]
+        [read(Metric::QueueEffects, &self.effects), read(Metric::QueueCalls, &self.calls)]
     }
 }
 
@@ -337,13 +325,13 @@ impl SharedCount {
 
 /// State of a daemon's store, as readings.
 pub fn store_readings() -> [Reading; 2] {
-    [(Measured::StoreUnwritable, &UNWRITABLE), (Measured::StoreSetAside, &SET_ASIDE)]
+    [(Metric::StoreUnwritable, &UNWRITABLE), (Metric::StoreSetAside, &SET_ASIDE)]
         .map(|(of, count)| Reading::new(of, count.0.load(Ordering::Relaxed) as f64, []))
 }
 
 /// State of the audit log, as a reading.
 pub fn audit_reading() -> Reading {
-    Reading::new(Measured::AuditLost, AUDIT_LOST.0.load(Ordering::Relaxed) as f64, [])
+    Reading::new(Metric::AuditLost, AUDIT_LOST.0.load(Ordering::Relaxed) as f64, [])
 }
 
 /// State of the link to a fleet.
@@ -373,11 +361,11 @@ pub fn fleet_readings() -> Vec<Reading> {
         return Vec::new();
     };
     let pending = |count: usize, kind: &str| {
-        Reading::new(Measured::FleetPending, count as f64, [("kind", kind.to_owned())])
+        Reading::new(Metric::FleetPending, count as f64, [("kind", kind.to_owned())])
     };
     vec![
-        Reading::new(Measured::FleetLinkUp, f64::from(u8::from(is_up)), []),
-        Reading::new(Measured::FleetEpoch, epoch as f64, []),
+        Reading::new(Metric::FleetLinkUp, f64::from(u8::from(is_up)), []),
+        Reading::new(Metric::FleetEpoch, epoch as f64, []),
         pending(dags, "dags"),
         pending(provisions, "provisions"),
     ]
@@ -414,8 +402,8 @@ pub fn revocation_readings() -> Vec<Reading> {
     let readings = |list: &RevocationReading| {
         let of = |of, time| Reading::new(of, seconds(time), [("issuer", list.issuer.clone())]);
         [
-            of(Measured::RevocationThisUpdate, list.this_update),
-            of(Measured::RevocationNextUpdate, list.next_update),
+            of(Metric::RevocationThisUpdate, list.this_update),
+            of(Metric::RevocationNextUpdate, list.next_update),
         ]
     };
     LISTS.read().iter().flat_map(readings).collect()
@@ -426,8 +414,8 @@ pub fn replica_readings(refusal: Option<&str>, leads: bool) -> [Reading; 2] {
     let reason = refusal.unwrap_or("NONE").to_owned();
     let is = |it: bool| f64::from(u8::from(it));
     [
-        Reading::new(Measured::FleetStoreRefused, is(refusal.is_some()), [("reason", reason)]),
-        Reading::new(Measured::FleetLeader, is(leads), []),
+        Reading::new(Metric::FleetStoreRefused, is(refusal.is_some()), [("reason", reason)]),
+        Reading::new(Metric::FleetLeader, is(leads), []),
     ]
 }
 

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use crate::metrics::{Measured, Reading};
+use crate::metrics::{Metric, Reading};
 
 /// Ticks of processor time in a second, as the kernel tells them to programs: the same on every machine that the
 /// daemon is built for.
@@ -26,14 +26,14 @@ pub fn process_readings() -> Vec<Reading> {
     let mut put = |of, value: Option<f64>| {
         all.extend(value.map(|value| Reading::new(of, value, [])));
     };
-    put(Measured::ProcessCpu, read("stat").and_then(|stat| cpu_seconds(&stat)));
-    put(Measured::ProcessMemory, read("status").and_then(|status| resident_bytes(&status)));
+    put(Metric::ProcessCpu, read("stat").and_then(|stat| cpu_seconds(&stat)));
+    put(Metric::ProcessMemory, read("status").and_then(|status| resident_bytes(&status)));
     let files = std::fs::read_dir("/proc/self/fd").ok().map(|all| all.count() as f64);
-    put(Measured::ProcessFiles, files);
+    put(Metric::ProcessFiles, files);
     if let Some((version, commit, since)) = BUILD.get() {
-        put(Measured::ProcessUptime, Some(since.elapsed().as_secs_f64()));
+        put(Metric::ProcessUptime, Some(since.elapsed().as_secs_f64()));
         let of = [("version", (*version).to_owned()), ("commit", (*commit).to_owned())];
-        all.push(Reading::new(Measured::BuildInfo, 1.0, of));
+        all.push(Reading::new(Metric::BuildInfo, 1.0, of));
     }
     all
 }
@@ -72,9 +72,9 @@ mod tests {
         let all = process_readings();
         let of = |measured| all.iter().find(|reading| reading.of == measured).map(|of| of.value);
         // A test program with its libraries is larger than a mebibyte and smaller than a gibibyte.
-        let bytes = of(Measured::ProcessMemory).expect("it is there");
+        let bytes = of(Metric::ProcessMemory).expect("it is there");
         assert!((1e6..1e9).contains(&bytes), "{bytes}");
-        assert!(of(Measured::ProcessFiles).is_some_and(|files| files >= 3.0));
-        assert!(of(Measured::ProcessCpu).is_some());
+        assert!(of(Metric::ProcessFiles).is_some_and(|files| files >= 3.0));
+        assert!(of(Metric::ProcessCpu).is_some());
     }
 }

@@ -136,7 +136,7 @@ impl<S: FleetSource> FleetWeb<S> {
 }
 
 /// Viewer, and the host that is looked at.
-type Looking<S> = State<(Arc<FleetWeb<S>>, Arc<str>)>;
+type ViewerState<S> = State<(Arc<FleetWeb<S>>, Arc<str>)>;
 
 impl<S: FleetSource> Site for FleetWeb<S> {
     fn door(&self) -> &Door {
@@ -179,12 +179,12 @@ fn no_host(host: &str) -> Response {
     routes::refused(&Status::invalid_argument(format!("{host:.80?} is no name of a host")))
 }
 
-async fn stream<S: FleetSource>(State((web, _)): Looking<S>) -> Response {
+async fn stream<S: FleetSource>(State((web, _)): ViewerState<S>) -> Response {
     routes::stream(&web.door, || Some(web.follow()))
 }
 
 async fn host_stream<S: FleetSource>(
-    State((web, who)): Looking<S>,
+    State((web, who)): ViewerState<S>,
     Path(host): Path<String>,
 ) -> Response {
     if web.source.host(&host, &who).is_none() {
@@ -196,7 +196,7 @@ async fn host_stream<S: FleetSource>(
 type OfHost = Path<(String, String)>;
 
 async fn explanation<S: FleetSource>(
-    State((web, who)): Looking<S>,
+    State((web, who)): ViewerState<S>,
     Path((host, dag)): OfHost,
 ) -> Response {
     match web.source.host(&host, &who) {
@@ -206,7 +206,7 @@ async fn explanation<S: FleetSource>(
 }
 
 async fn diagnosis<S: FleetSource>(
-    State((web, who)): Looking<S>,
+    State((web, who)): ViewerState<S>,
     Path((host, dag)): OfHost,
 ) -> Response {
     match web.source.host(&host, &who) {
@@ -216,7 +216,7 @@ async fn diagnosis<S: FleetSource>(
 }
 
 async fn history<S: FleetSource>(
-    State((web, who)): Looking<S>,
+    State((web, who)): ViewerState<S>,
     Path((host, tenant)): OfHost,
 ) -> Response {
     match web.source.host(&host, &who) {
@@ -226,12 +226,12 @@ async fn history<S: FleetSource>(
 }
 
 /// The first page of a tenant's DAGs, or of all with `-`.
-async fn dags<S: FleetSource>(looking: Looking<S>, Path(tenant): Path<String>) -> Response {
+async fn dags<S: FleetSource>(looking: ViewerState<S>, Path(tenant): Path<String>) -> Response {
     more_dags(looking, Path((tenant, String::new()))).await
 }
 
 async fn more_dags<S: FleetSource>(
-    State((web, _)): Looking<S>,
+    State((web, _)): ViewerState<S>,
     Path((tenant, page_token)): Path<(String, String)>,
 ) -> Response {
     let parent = format!("tenants/{tenant}");

@@ -115,7 +115,7 @@ pub enum AgentEffect {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Holding {
+struct DagSerials {
     /// Serial that was ordered last.
     serial: u64,
     /// Serial that is served.
@@ -127,7 +127,7 @@ struct Holding {
 pub struct HostAgent {
     epoch: Epoch,
     sequence: u64,
-    cards: BTreeMap<CardId, BTreeMap<DagName, Holding>>,
+    cards: BTreeMap<CardId, BTreeMap<DagName, DagSerials>>,
     /// Provisions that it was ordered to have, and their digest.
     told: Provisions,
     told_digest: Option<Digest>,
@@ -146,7 +146,7 @@ impl HostAgent {
         served: BTreeMap<CardId, BTreeMap<DagName, u64>>,
         told: Provisions,
     ) -> Self {
-        let holding = |(name, serial)| (name, Holding { serial, served: Some(serial) });
+        let holding = |(name, serial)| (name, DagSerials { serial, served: Some(serial) });
         let of_card = |(card, dags): (CardId, BTreeMap<DagName, u64>)| {
             (card, dags.into_iter().map(holding).collect())
         };
@@ -263,7 +263,7 @@ impl HostAgent {
             Some(held) => held.served,
             None => None,
         };
-        dags.insert(name.clone(), Holding { serial, served: changes });
+        dags.insert(name.clone(), DagSerials { serial, served: changes });
         Some(AgentEffect::Serve { name, spec, place, tenant, changes })
     }
 

@@ -23,12 +23,13 @@ use snic_etcd::backoff::Backoff;
 use snic_etcd::{Answer, Failed, Request};
 
 use crate::fleet::{Fleet, FleetSettings};
+use crate::frozen_state::FrozenState;
 use crate::journal::{FleetStep, RefusedSteps};
-use crate::leader::{Leading, PLACE_WAIT};
+use crate::leader::{LeaderState, PLACE_WAIT};
 use crate::protocol::{
     Denied, FleetAsk, FleetCall, FleetEffect, FleetNotice, FleetReply, StoreRefusal,
 };
-use crate::standby::Following;
+use crate::standby::RecordCopy;
 
 /// About the first and the longest pause between probes.
 const PROBE: Duration = Duration::from_millis(500);
@@ -36,36 +37,7 @@ const PROBE_MAX: Duration = Duration::from_secs(5);
 /// Pause before operators are reminded.
 const REMIND: Duration = Duration::from_secs(60);
 
-/// State that a leader keeps while etcd refuses its writes.
-#[derive(Debug)]
-pub(crate) struct Frozen {
-    refusal: StoreRefusal,
-    /// Set until all records are read again.
-    reading: Option<Following>,
-    /// Reads that wait for the records.
-    waiting: Vec<(FleetCall, FleetAsk)>,
-    probe_at: Timestamp,
-    backoff: Backoff,
-    told_at: Timestamp,
-}
-
-impl Frozen {
-    pub const fn refusal(&self) -> &StoreRefusal {
-        &self.refusal
-    }
-
-    /// Whether what is in the leader's memory is what is stored.
-    pub const fn memory_counts(&self) -> bool {
-        self.reading.is_none()
-    }
-
-    /// The calls that wait for the records.
-    pub fn into_calls(self) -> impl Iterator<Item = FleetCall> {
-        self.waiting.into_iter().map(|(call, _)| call)
-    }
-}
-
-impl Leading {
+impl LeaderState {
     /// etcd refuses steps, or a probe. Whoever waits is told.
     pub fn freeze(
         &mut self,
@@ -95,9 +67,9 @@ impl Leading {
             self.release(vec![FleetEffect::Reply { call, result }], effects);
         }
         effects.push(FleetEffect::Tell(FleetNotice::StoreRefuses(refusal.clone())));
-        self.frozen = Some(Frozen {
+        self.frozen = Some(FrozenState {
             refusal,
-            reading: Some(Following::new(false)),
+            reading: Some(RecordCopy::new(false)),
             waiting: Vec::new(),
             // Where only this transaction was refused, such as one that is too large, the first probe ends it at once.
             probe_at: now,
@@ -153,7 +125,7 @@ impl Leading {
         let waiting = std::mem::take(&mut frozen.waiting);
         let leads = (self.fleet.journal.key().to_owned(), self.fleet.journal.epoch());
         let mut fleet = Fleet::restore((settings, now), leads, &read.into_records())?;
-        fleet.go_on_after(&self.fleet);
+        fleet.resume_after(&self.fleet);
         self.fleet = fleet;
         for (call, ask) in waiting {
             self.carry_out(now, call, (ask, now + PLACE_WAIT));

@@ -28,7 +28,7 @@ pub(crate) enum Liveness {
 
 /// Whether a DAG stays where it is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stay {
+pub(crate) enum DagMobility {
     /// It may move.
     Free,
     /// Its machines are there.
@@ -112,7 +112,7 @@ impl HostState {
     }
 
     /// Goes on with what its leader knew before the records were read again. Whether it is in step its next beat says.
-    pub fn go_on_after(&mut self, before: &Self) {
+    pub fn resume_after(&mut self, before: &Self) {
         (self.liveness, self.heard) = (before.liveness, before.heard);
         (self.sent, self.seen, self.stalled) = (before.sent, before.seen, before.stalled);
         (self.policies, self.policies_sent) = (before.policies.clone(), before.policies_sent);
@@ -146,14 +146,14 @@ impl HostState {
         self.sent = sent;
     }
 
-    pub fn desire(&mut self, card: &CardId, name: &DagName, serial: u64, stay: Stay) {
+    pub fn desire(&mut self, card: &CardId, name: &DagName, serial: u64, stay: DagMobility) {
         let key = (card.clone(), name.clone());
         self.bound.remove(&key);
         self.leaving.remove(&key);
         match stay {
-            Stay::Free => {}
-            Stay::Bound => drop(self.bound.insert(key)),
-            Stay::Leaving => drop(self.leaving.insert(key)),
+            DagMobility::Free => {}
+            DagMobility::Bound => drop(self.bound.insert(key)),
+            DagMobility::Leaving => drop(self.leaving.insert(key)),
         }
         let of = self.cards.entry(card.clone()).or_default();
         if of.dags.insert(name.clone(), serial).is_none() {
@@ -254,7 +254,7 @@ impl HostState {
     }
 
     /// A sign of life; returns whether it was missed.
-    pub fn heard(&mut self, now: Timestamp) -> bool {
+    pub fn note_beat(&mut self, now: Timestamp) -> bool {
         self.heard = now;
         std::mem::replace(&mut self.liveness, Liveness::Alive) != Liveness::Alive
     }
@@ -359,12 +359,12 @@ impl TokenBucket {
 
 /// Where so many hosts are unreachable that nothing is evacuated: more than a third, and more than one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct EvacuationHold {
     /// `None`: the whole fleet. With hosts that do not answer, and all.
     pub at: BTreeMap<Option<ZoneId>, (usize, usize)>,
 }
 
-impl Held {
+impl EvacuationHold {
     pub fn of<'a>(hosts: impl Iterator<Item = &'a HostState>) -> Self {
         let mut at: BTreeMap<Option<ZoneId>, (usize, usize)> = BTreeMap::new();
         for host in hosts {
@@ -387,7 +387,7 @@ impl Held {
 pub(crate) type Hosts = BTreeMap<HostId, HostState>;
 
 /// Zones that differ.
-pub(crate) fn difference(of: &Held, from: &Held) -> BTreeSet<Option<ZoneId>> {
+pub(crate) fn difference(of: &EvacuationHold, from: &EvacuationHold) -> BTreeSet<Option<ZoneId>> {
     of.at.keys().filter(|zone| !from.at.contains_key(*zone)).cloned().collect()
 }
 

@@ -91,7 +91,7 @@ impl FleetStep {
 
 /// Knowledge of the transaction under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Flight {
+enum TransactionState {
     Committing,
     /// No answer came: was it carried out?
     ReadingAfterSilence,
@@ -100,11 +100,11 @@ enum Flight {
 }
 
 #[derive(Debug)]
-struct UnderWay {
+struct PendingTransaction {
     /// None of a probe.
     steps: Vec<FleetStep>,
     last: LastTransaction,
-    flight: Flight,
+    flight: TransactionState,
     /// Not before this time; `None`: it was sent and the answer is awaited.
     again_at: Option<Timestamp>,
     /// An attempt had no answer: it may still be carried out.
@@ -125,7 +125,7 @@ pub(crate) struct RefusedSteps {
 
 /// Meaning of an answer of etcd.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Settled {
+pub(crate) enum EtcdOutcome {
     /// Not known yet.
     Open,
     /// The transaction is durable: its effects.
@@ -146,7 +146,7 @@ pub(crate) struct Journal {
     number: u64,
     serial: u64,
     queue: VecDeque<FleetStep>,
-    under_way: Option<UnderWay>,
+    under_way: Option<PendingTransaction>,
     backoff: Backoff,
     /// Most operations and bytes of a transaction: fewer once etcd has refused one as too large, until another leads.
     operations_max: usize,
@@ -171,7 +171,7 @@ impl Journal {
     }
 
     /// Goes on with the numbers of this leader's journal before its records were read again.
-    pub fn go_on_after(&mut self, before: &Self) {
+    pub fn resume_after(&mut self, before: &Self) {
         self.number = before.number;
         self.serial = self.serial.max(before.serial);
         (self.operations_max, self.bytes_max) = (before.operations_max, before.bytes_max);
@@ -238,20 +238,22 @@ impl Journal {
         }
         under_way.again_at = None;
         let request = match under_way.flight {
-            Flight::Committing => Request::Commit(self.transaction()),
-            Flight::ReadingAfterSilence | Flight::ReadingAfterRefusal => Request::Range {
-                prefix: LAST_TRANSACTION.to_owned(),
-                at: None,
-                from: None,
-                limit: 1,
-            },
+            TransactionState::Committing => Request::Commit(self.transaction()),
+            TransactionState::ReadingAfterSilence | TransactionState::ReadingAfterRefusal => {
+                Request::Range {
+                    prefix: LAST_TRANSACTION.to_owned(),
+                    at: None,
+                    from: None,
+                    limit: 1,
+                }
+            }
         };
         (released, Some(request))
     }
 
     /// As many steps as one transaction takes. A step is never divided, and one that writes a key again goes into the next
     /// transaction: effects follow what was stored, not what was overwritten before it was.
-    fn collect(&mut self, now: Timestamp) -> Option<UnderWay> {
+    fn collect(&mut self, now: Timestamp) -> Option<PendingTransaction> {
         let mut keys: BTreeSet<String> = BTreeSet::new();
         let (mut steps, mut bytes) = (Vec::new(), OVERHEAD_BYTES);
         while let Some(step) = self.queue.front() {
@@ -272,12 +274,12 @@ impl Journal {
         Some(self.begin(steps, now))
     }
 
-    fn begin(&mut self, steps: Vec<FleetStep>, now: Timestamp) -> UnderWay {
+    fn begin(&mut self, steps: Vec<FleetStep>, now: Timestamp) -> PendingTransaction {
         self.number += 1;
         let last =
             LastTransaction { epoch: self.epoch.0, number: self.number, serial: self.serial };
-        let (flight, again_at) = (Flight::Committing, Some(now));
-        UnderWay { steps, last, flight, again_at, was_silent: false }
+        let (flight, again_at) = (TransactionState::Committing, Some(now));
+        PendingTransaction { steps, last, flight, again_at, was_silent: false }
     }
 
     /// The transaction under way: the same at each attempt.
@@ -304,22 +306,24 @@ impl Journal {
     }
 
     /// etcd answered what [`Self::next`] asked.
-    pub fn answered(&mut self, now: Timestamp, result: Result<Answer, Failed>) -> Settled {
-        let Some(under_way) = &mut self.under_way else { return Settled::Open };
+    pub fn answered(&mut self, now: Timestamp, result: Result<Answer, Failed>) -> EtcdOutcome {
+        let Some(under_way) = &mut self.under_way else { return EtcdOutcome::Open };
         if let Err(failed) = &result
             && let Some((why, said)) = failed.refusal()
         {
             return self.refused(why, said);
         }
         let (flight, again_at) = match (under_way.flight, result) {
-            (Flight::Committing, Ok(Answer::Committed(revision))) => return self.durable(revision),
-            (Flight::Committing, Ok(_)) => (Flight::ReadingAfterRefusal, now),
-            (Flight::Committing, Err(Failed::Unreachable(_))) => {
-                (Flight::Committing, now + self.backoff.next_pause())
+            (TransactionState::Committing, Ok(Answer::Committed(revision))) => {
+                return self.durable(revision);
             }
-            (Flight::Committing, Err(_)) => {
+            (TransactionState::Committing, Ok(_)) => (TransactionState::ReadingAfterRefusal, now),
+            (TransactionState::Committing, Err(Failed::Unreachable(_))) => {
+                (TransactionState::Committing, now + self.backoff.next_pause())
+            }
+            (TransactionState::Committing, Err(_)) => {
                 under_way.was_silent = true;
-                (Flight::ReadingAfterSilence, now)
+                (TransactionState::ReadingAfterSilence, now)
             }
             (reading, Ok(Answer::Range { records, .. })) => {
                 let found = records.first().and_then(|record| {
@@ -333,37 +337,39 @@ impl Journal {
                     {
                         return self.durable(changed);
                     }
-                    _ if reading == Flight::ReadingAfterRefusal => return Settled::Deposed,
+                    _ if reading == TransactionState::ReadingAfterRefusal => {
+                        return EtcdOutcome::Deposed;
+                    }
                     // A member that answers nothing to writes and everything to reads is not asked without pause.
-                    _ => (Flight::Committing, now + self.backoff.next_pause()),
+                    _ => (TransactionState::Committing, now + self.backoff.next_pause()),
                 }
             }
             (reading, _) => (reading, now + self.backoff.next_pause()),
         };
         (under_way.flight, under_way.again_at) = (flight, Some(again_at));
-        Settled::Open
+        EtcdOutcome::Open
     }
 
     /// etcd did nothing and says why. Several steps that are too large together are sent in smaller transactions.
-    fn refused(&mut self, why: Refusal, said: String) -> Settled {
-        let Some(of) = self.under_way.take() else { return Settled::Open };
-        let is_open = of.was_silent || of.flight != Flight::Committing;
+    fn refused(&mut self, why: Refusal, said: String) -> EtcdOutcome {
+        let Some(of) = self.under_way.take() else { return EtcdOutcome::Open };
+        let is_open = of.was_silent || of.flight != TransactionState::Committing;
         if why == Refusal::TooLarge && !is_open && of.steps.len() > 1 {
             let operations: usize = of.steps.iter().map(|step| step.writes.len()).sum();
             let bytes: usize = of.steps.iter().map(FleetStep::bytes).sum();
             self.operations_max = operations.div_ceil(2) + 1;
             self.bytes_max = bytes / 2 + OVERHEAD_BYTES;
             of.steps.into_iter().rev().for_each(|step| self.queue.push_front(step));
-            return Settled::Open;
+            return EtcdOutcome::Open;
         }
-        Settled::Refused(RefusedSteps { why, said, is_open, steps: of.steps })
+        EtcdOutcome::Refused(RefusedSteps { why, said, is_open, steps: of.steps })
     }
 
-    fn durable(&mut self, revision: Revision) -> Settled {
+    fn durable(&mut self, revision: Revision) -> EtcdOutcome {
         self.last_changed = revision;
         self.backoff.succeeded();
         let steps = self.under_way.take().map(|of| of.steps).unwrap_or_default();
-        Settled::Durable(steps.into_iter().flat_map(|step| step.effects).collect())
+        EtcdOutcome::Durable(steps.into_iter().flat_map(|step| step.effects).collect())
     }
 
     /// Ends it: effects whose transaction may have been carried out, and those whose was not begun.
@@ -376,7 +382,7 @@ impl Journal {
 
 #[cfg(test)]
 mod tests {
-    use snic_etcd::model::{EtcdModel, Mishap};
+    use snic_etcd::model::{EtcdModel, NetworkFault};
 
     use super::*;
     use crate::protocol::FleetNotice;
@@ -403,7 +409,7 @@ mod tests {
         let (_, request) = journal.next(Timestamp::ZERO);
         let result = etcd.ask(Duration::ZERO, &request.expect("a transaction"));
         let settled = journal.answered(Timestamp::ZERO, result);
-        let Settled::Refused(refused) = settled else { panic!("{settled:?}") };
+        let EtcdOutcome::Refused(refused) = settled else { panic!("{settled:?}") };
         assert_eq!(
             (refused.why, refused.is_open, refused.steps.len()),
             (Refusal::NoSpace, false, 3)
@@ -419,7 +425,7 @@ mod tests {
             assert_eq!(released, [effect(9)], "reads do not wait for it");
             let result = etcd.ask(Duration::ZERO, &request.expect("a probe"));
             let settled = journal.answered(Timestamp::ZERO, result);
-            assert_eq!(matches!(settled, Settled::Durable(_)), accepts, "{settled:?}");
+            assert_eq!(matches!(settled, EtcdOutcome::Durable(_)), accepts, "{settled:?}");
         }
         assert_eq!(number_of_records(&mut etcd), 0);
     }
@@ -442,7 +448,7 @@ mod tests {
                 etcd.refuse_writes(refusal);
                 etcd.ask(Duration::ZERO, &asked)
             });
-            if let Settled::Refused(refused) = journal.answered(now, result) {
+            if let EtcdOutcome::Refused(refused) = journal.answered(now, result) {
                 assert_eq!(request, "the same again");
                 return assert!(refused.is_open);
             }
@@ -475,10 +481,10 @@ mod tests {
                 _ => Err(Failed::Refused { why: Refusal::TooLarge, said: String::new() }),
             };
             match journal.answered(Timestamp::ZERO, result) {
-                Settled::Open => {}
-                Settled::Durable(effects) => durable += effects.len(),
-                Settled::Refused(refused) => break refused,
-                Settled::Deposed => panic!("nobody else leads"),
+                EtcdOutcome::Open => {}
+                EtcdOutcome::Durable(effects) => durable += effects.len(),
+                EtcdOutcome::Refused(refused) => break refused,
+                EtcdOutcome::Deposed => panic!("nobody else leads"),
             }
         };
         assert_eq!((durable, refused.steps.len(), refused.is_open), (100, 1, false));
@@ -528,19 +534,23 @@ mod tests {
     }
 
     /// Goes on until nothing is to be asked; a mishap for each request, none when they are used up.
-    fn run(journal: &mut Journal, etcd: &mut EtcdModel, mishaps: &[Mishap]) -> Vec<Settled> {
+    fn run(
+        journal: &mut Journal,
+        etcd: &mut EtcdModel,
+        mishaps: &[NetworkFault],
+    ) -> Vec<EtcdOutcome> {
         let (mut mishaps, mut now) = (mishaps.iter().copied(), Timestamp::ZERO);
         let mut settled = Vec::new();
         for _ in 0..100 {
             let (released, request) = journal.next(now);
             if !released.is_empty() {
-                settled.push(Settled::Durable(released));
+                settled.push(EtcdOutcome::Durable(released));
             }
             if let Some(request) = request {
                 let mishap = mishaps.next().unwrap_or_default();
                 let result = etcd.ask_with(Duration::ZERO, &request, mishap);
                 match journal.answered(now, result) {
-                    Settled::Open => {}
+                    EtcdOutcome::Open => {}
                     other => settled.push(other),
                 }
             }
@@ -581,14 +591,14 @@ mod tests {
         journal.submit(read);
         let settled = run(&mut journal, &mut etcd, &[]);
         let sizes = settled.iter().map(|of| match of {
-            Settled::Durable(effects) => effects.len(),
+            EtcdOutcome::Durable(effects) => effects.len(),
             other => panic!("{other:?}"),
         });
         assert_eq!(sizes.collect::<Vec<_>>(), [127, 127, 47]);
         let all: Vec<FleetEffect> = settled
             .into_iter()
             .flat_map(|of| match of {
-                Settled::Durable(effects) => effects,
+                EtcdOutcome::Durable(effects) => effects,
                 other => panic!("{other:?}"),
             })
             .collect();
@@ -607,7 +617,7 @@ mod tests {
         assert!(!large.fits_with(0) && step(1).fits_with(0));
         journal.submit(large);
         let settled = run(&mut journal, &mut etcd, &[]);
-        let [Settled::Durable(first), Settled::Refused(refused)] = &settled[..] else {
+        let [EtcdOutcome::Durable(first), EtcdOutcome::Refused(refused)] = &settled[..] else {
             panic!("{settled:?}")
         };
         let steps: Vec<FleetEffect> =
@@ -624,23 +634,27 @@ mod tests {
         let mut journal = leader(&mut etcd);
         [0, 1, 0, 2].into_iter().for_each(|number| journal.submit(step(number)));
         let settled = run(&mut journal, &mut etcd, &[]);
-        let durable = |of: &[usize]| Settled::Durable(of.iter().copied().map(effect).collect());
+        let durable = |of: &[usize]| EtcdOutcome::Durable(of.iter().copied().map(effect).collect());
         assert_eq!(settled, [durable(&[0, 1]), durable(&[0, 2])]);
     }
 
     /// Each sequence of mishaps of up to four requests: the step is durable once, and said so once.
     #[test]
     fn whatever_is_lost_the_step_is_carried_out_once() {
-        const ALL: [Mishap; 4] =
-            [Mishap::None, Mishap::Unreachable, Mishap::RequestLost, Mishap::AnswerLost];
+        const ALL: [NetworkFault; 4] = [
+            NetworkFault::None,
+            NetworkFault::Unreachable,
+            NetworkFault::RequestLost,
+            NetworkFault::AnswerLost,
+        ];
         for number in 0..256 {
-            let mishaps: Vec<Mishap> = (0..4).map(|at| ALL[number >> (2 * at) & 3]).collect();
+            let mishaps: Vec<NetworkFault> = (0..4).map(|at| ALL[number >> (2 * at) & 3]).collect();
             let mut etcd = EtcdModel::new();
             let mut journal = leader(&mut etcd);
             journal.submit(step(0));
             let before = etcd.revision();
             let settled = run(&mut journal, &mut etcd, &mishaps);
-            assert_eq!(settled, [Settled::Durable(vec![effect(0)])], "{mishaps:?}");
+            assert_eq!(settled, [EtcdOutcome::Durable(vec![effect(0)])], "{mishaps:?}");
             assert_eq!(etcd.revision().0, before.0 + 1, "{mishaps:?}");
         }
     }
@@ -657,7 +671,7 @@ mod tests {
         etcd.ask(Duration::ZERO, &Request::Commit(gone)).expect("it is there");
         etcd.ask(Duration::ZERO, &put(KEY)).expect("the next leader, with the same key");
         journal.submit(step(0));
-        assert_eq!(run(&mut journal, &mut etcd, &[]).first(), Some(&Settled::Deposed));
+        assert_eq!(run(&mut journal, &mut etcd, &[]).first(), Some(&EtcdOutcome::Deposed));
         assert_eq!(number_of_records(&mut etcd), 0);
         let (open, not_begun) = journal.end();
         assert_eq!((open.len(), not_begun.len()), (1, 0));

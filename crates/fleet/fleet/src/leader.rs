@@ -15,14 +15,14 @@ use snic_domain::{TenantId, Timestamp};
 use snic_etcd::{Answer, Failed};
 
 use crate::fleet::{Fleet, FleetSettings};
-use crate::frozen::Frozen;
-use crate::journal::{FleetStep, Settled};
+use crate::frozen_state::FrozenState;
+use crate::journal::{EtcdOutcome, FleetStep};
 use crate::placement::Inventory;
 use crate::protocol::{
     Denied, Epoch, FleetAsk, FleetCall, FleetEffect, FleetEvent, FleetNotice, FleetReply,
     FleetUsage, StoreRefusal,
 };
-use crate::standby::{Followed, Following};
+use crate::standby::{FollowOutcome, RecordCopy};
 
 /// Most requests that wait for etcd, and most of one tenant, so that others have their part.
 const WAITING_MAX: usize = 4_096;
@@ -38,7 +38,7 @@ const PLACE_WAITS_MAX: usize = 256;
 const PLACE_TRIES_MAX: usize = 8;
 
 #[derive(Debug)]
-pub(crate) struct Leading {
+pub(crate) struct LeaderState {
     pub fleet: Fleet,
     /// Callers that wait for what is not durable yet.
     calls: BTreeMap<FleetCall, Option<TenantId>>,
@@ -47,15 +47,15 @@ pub(crate) struct Leading {
     /// heard. Nothing was done for them.
     pub for_places: VecDeque<(Timestamp, FleetCall, FleetAsk)>,
     /// Set while etcd refuses what is to be written.
-    pub frozen: Option<Frozen>,
+    pub frozen: Option<FrozenState>,
 }
 
 #[derive(Debug)]
 enum Role {
-    Standby(Following),
+    Standby(RecordCopy),
     /// With its election key.
-    Loading(String, Epoch, Following),
-    Leading(Box<Leading>),
+    Loading(String, Epoch, RecordCopy),
+    Leading(Box<LeaderState>),
 }
 
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl Replica {
     /// A replica that does not lead.
     pub const fn new(settings: FleetSettings) -> Self {
         let (number, is_awaiting, now) = (0, false, Timestamp::ZERO);
-        let role = Role::Standby(Following::new(true));
+        let role = Role::Standby(RecordCopy::new(true));
         Self { settings, role, number, is_awaiting, now }
     }
 
@@ -85,7 +85,7 @@ impl Replica {
         match event {
             FleetEvent::Elected { key, created } => {
                 self.end(&mut effects);
-                let role = std::mem::replace(&mut self.role, Role::Standby(Following::new(true)));
+                let role = std::mem::replace(&mut self.role, Role::Standby(RecordCopy::new(true)));
                 if let Role::Standby(following) = role {
                     self.role = Role::Loading(key, Epoch(created.0), following.elected());
                 }
@@ -99,7 +99,7 @@ impl Replica {
             FleetEvent::Etcd { .. } => {}
             FleetEvent::Watched(told) => {
                 if let Role::Standby(following) | Role::Loading(_, _, following) = &mut self.role {
-                    self.is_awaiting &= !following.told(told);
+                    self.is_awaiting &= !following.apply_update(told);
                 }
                 self.begin_if_complete(&mut effects);
             }
@@ -118,7 +118,7 @@ impl Replica {
             }
             FleetEvent::Tick => self.tick(&mut effects),
         }
-        self.go_on(&mut effects);
+        self.collect_effects(&mut effects);
         effects
     }
 
@@ -148,7 +148,7 @@ impl Replica {
     /// Whether a frozen leader's memory is what is stored; `None`: it is not frozen.
     fn memory_counts(&self) -> Option<bool> {
         match &self.role {
-            Role::Leading(leading) => leading.frozen.as_ref().map(Frozen::memory_counts),
+            Role::Leading(leading) => leading.frozen.as_ref().map(FrozenState::memory_counts),
             Role::Standby(_) | Role::Loading(..) => None,
         }
     }
@@ -156,7 +156,7 @@ impl Replica {
     /// Why etcd refuses what is to be written or read, if it does.
     pub fn refusal(&self) -> Option<&StoreRefusal> {
         match &self.role {
-            Role::Leading(leading) => leading.frozen.as_ref().map(Frozen::refusal),
+            Role::Leading(leading) => leading.frozen.as_ref().map(FrozenState::refusal),
             Role::Standby(following) | Role::Loading(_, _, following) => following.refusal(),
         }
     }
@@ -246,7 +246,7 @@ impl Replica {
     fn answered(&mut self, result: Result<Answer, Failed>, effects: &mut Vec<FleetEffect>) {
         match &mut self.role {
             Role::Standby(following) | Role::Loading(_, _, following) => {
-                if let Followed::Read(watch) = following.answered(self.now, result) {
+                if let FollowOutcome::Read(watch) = following.answered(self.now, result) {
                     effects.push(FleetEffect::Watch(watch));
                 }
                 self.begin_if_complete(effects);
@@ -259,13 +259,13 @@ impl Replica {
                 }
             }
             Role::Leading(leading) => match leading.fleet.journal.answered(self.now, result) {
-                Settled::Open => {}
-                Settled::Durable(released) => {
+                EtcdOutcome::Open => {}
+                EtcdOutcome::Durable(released) => {
                     leading.release(released, effects);
                     leading.thaw(effects);
                 }
-                Settled::Refused(refused) => leading.freeze(self.now, refused, effects),
-                Settled::Deposed => {
+                EtcdOutcome::Refused(refused) => leading.freeze(self.now, refused, effects),
+                EtcdOutcome::Deposed => {
                     self.end(effects);
                     effects.push(FleetEffect::StepDown);
                 }
@@ -278,7 +278,7 @@ impl Replica {
         if !matches!(&self.role, Role::Loading(_, _, following) if following.is_complete()) {
             return;
         }
-        let standby = Role::Standby(Following::new(true));
+        let standby = Role::Standby(RecordCopy::new(true));
         let Role::Loading(key, epoch, following) = std::mem::replace(&mut self.role, standby)
         else {
             return;
@@ -289,7 +289,7 @@ impl Replica {
                 let (calls, by_tenant) = (BTreeMap::new(), BTreeMap::new());
                 let for_places = VecDeque::new();
                 let frozen = None;
-                let leading = Leading { fleet, calls, by_tenant, for_places, frozen };
+                let leading = LeaderState { fleet, calls, by_tenant, for_places, frozen };
                 self.role = Role::Leading(Box::new(leading));
                 self.lead(Fleet::greet);
             }
@@ -301,7 +301,7 @@ impl Replica {
     }
 
     /// Collects what can be done now.
-    fn go_on(&mut self, effects: &mut Vec<FleetEffect>) {
+    fn collect_effects(&mut self, effects: &mut Vec<FleetEffect>) {
         let request = match &mut self.role {
             Role::Standby(_) | Role::Loading(..) if self.is_awaiting => None,
             Role::Standby(following) => following.request(false),
@@ -325,7 +325,7 @@ impl Replica {
 
     /// It leads no more: who waits is told what is known. Orders that are not durable are never sent.
     fn end(&mut self, effects: &mut Vec<FleetEffect>) {
-        let following = Following::new(true);
+        let following = RecordCopy::new(true);
         let role = match std::mem::replace(&mut self.role, Role::Standby(following)) {
             standby @ Role::Standby(_) => {
                 self.role = standby;
@@ -336,7 +336,7 @@ impl Replica {
         self.is_awaiting = false;
         let Role::Leading(leading) = role else { return };
         let waiting = leading.for_places.into_iter().map(|(_, call, _)| call);
-        let for_records = leading.frozen.into_iter().flat_map(Frozen::into_calls);
+        let for_records = leading.frozen.into_iter().flat_map(FrozenState::into_calls);
         for call in waiting.chain(for_records) {
             effects.push(FleetEffect::Reply { call, result: Err(Denied::NotLeader) });
         }
@@ -351,7 +351,7 @@ impl Replica {
     }
 }
 
-impl Leading {
+impl LeaderState {
     fn ask(&mut self, now: Timestamp, call: FleetCall, ask: FleetAsk) {
         *self.by_tenant.entry(ask.tenant.clone()).or_default() += 1;
         self.calls.insert(call, ask.tenant.clone());

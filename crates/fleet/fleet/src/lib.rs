@@ -18,8 +18,10 @@
 #![warn(clippy::missing_errors_doc)]
 
 mod agent;
+mod dag_records;
 mod fleet;
 mod frozen;
+mod frozen_state;
 mod hosts;
 mod ids;
 mod journal;
@@ -27,6 +29,7 @@ mod leader;
 pub mod placement;
 pub mod protocol;
 pub mod records;
+mod request_id;
 mod standby;
 mod tenants;
 

@@ -3,21 +3,22 @@
 //! A record carries a version. What a replica does not know of it, because a newer one wrote it, is kept as it is and
 //! written back, so that two versions can take turns.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use snic_domain::{
-    Bitstream, DagName, DagSpec, Digest, Mapping, NtType, Quota, Tenant, TenantId, Timestamp,
-};
-use snic_planner::{RegionLoad, Reservation};
+use snic_domain::{Bitstream, DagName, Digest, NtType, Quota, Tenant, TenantId, Timestamp};
 
-use crate::placement::{CardConstraints, CardPolicy, HostSpec, PromiseLimits};
-use crate::protocol::{
-    DrainArea, FleetReply, LoadRange, PolicyFiles, RebalanceOutcome, RequestId, StayReason,
+pub use crate::dag_records::{
+    FleetDagRecord, PlaceRecord, RecordMeta, ReservedFunctions, Unplaced,
 };
-use crate::{FleetCard, HostId, ProjectId, ZoneId};
+use crate::placement::{HostSpec, PromiseLimits};
+use crate::protocol::{
+    DrainArea, FleetReply, LoadRange, PolicyFiles, RebalanceOutcome, StayReason,
+};
+use crate::request_id::RequestId;
+use crate::{HostId, ProjectId, ZoneId};
 
 /// Where all keys begin.
 pub const PREFIX: &str = "/snic/v1/";
@@ -82,39 +83,6 @@ impl<T: Serialize + DeserializeOwned> Versioned<T> {
             return Err(UnreadableRecord::TooNew { key: key.to_owned(), version: record.version });
         }
         Ok(record)
-    }
-}
-
-/// When a record was made and changed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RecordMeta {
-    /// No other record of the fleet has or had this number.
-    pub serial: u64,
-    /// 1 at first, and one more with each change that somebody asked for.
-    pub revision: u64,
-    /// When it was made, by the leader's clock.
-    pub created: Timestamp,
-    /// When it was changed last.
-    pub updated: Timestamp,
-}
-
-impl RecordMeta {
-    /// Head of a new record.
-    pub const fn new(serial: u64, now: Timestamp) -> Self {
-        Self { serial, revision: 1, created: now, updated: now }
-    }
-
-    /// It is changed.
-    pub(crate) const fn change(&mut self, now: Timestamp) {
-        self.revision += 1;
-        self.updated = now;
-    }
-
-    /// Another text for each change of each record.
-    pub fn etag(&self) -> String {
-        let [a, b, ..] =
-            Digest::of(format!("{}/{}", self.serial, self.revision).as_bytes()).words();
-        format!("{a:08x}{b:08x}")
     }
 }
 
@@ -224,100 +192,6 @@ pub struct HostRecord {
     pub is_draining: bool,
     /// When it was made and changed.
     pub meta: RecordMeta,
-}
-
-/// The place of a DAG: the promise that a card serves it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PlaceRecord {
-    pub card: FleetCard,
-    /// No other place has or had this number.
-    pub serial: u64,
-    /// Mapping to regions.
-    pub mapping: Mapping,
-    /// Reservation on the card.
-    pub reservation: Reservation,
-}
-
-impl PlaceRecord {
-    /// Desired content of its regions.
-    pub fn loads(&self) -> Vec<RegionLoad> {
-        let mut loads: Vec<RegionLoad> = Vec::new();
-        for instance in self.mapping.instances() {
-            let (region, bitstream) = (instance.region, instance.bitstream.clone());
-            if loads.iter().all(|load| load.region != region) {
-                loads.push(RegionLoad { region, bitstream, replaces: None });
-            }
-        }
-        loads
-    }
-}
-
-/// Fate of a DAG without a place.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Unplaced {
-    /// Its host is lost or refused it, and it waits for room elsewhere.
-    Waits(String),
-    /// As many hosts refused it as it was offered to; with all their reasons.
-    Failed(Vec<String>),
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct FleetDagRecord {
-    pub name: DagName,
-    pub spec: DagSpec,
-    /// Where it may go.
-    pub constraints: CardConstraints,
-    /// Order of the cards that have room.
-    pub policy: CardPolicy,
-    pub place: Option<PlaceRecord>,
-    /// Why it has none.
-    pub unplaced: Option<Unplaced>,
-    /// The place that serves it until its new one does.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub leaving: Option<(FleetCard, u64)>,
-    /// Cards that refused it since its last success, with reasons.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub refusals: Vec<(FleetCard, String)>,
-    /// The place on the same card that is changed into the present one, without a stop, until the host says that it is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub changes: Option<u64>,
-    /// Its host has said that it serves it at its place. What a host cannot serve any longer is not.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub is_ready: bool,
-    /// The last generation that a host has said it serves; 0: none.
-    pub served_generation: u64,
-    /// Counts changes of what is served.
-    pub generation: u64,
-    /// When it was made and changed.
-    pub meta: RecordMeta,
-}
-
-impl FleetDagRecord {
-    /// Its machines are on certain hosts, so that it never moves by itself.
-    pub fn is_bound(&self) -> bool {
-        !self.constraints.hosts.is_empty()
-    }
-
-    /// Where it may go now: not to cards that refused it.
-    pub fn constraints_now(&self) -> CardConstraints {
-        let refused: BTreeSet<FleetCard> =
-            self.refusals.iter().map(|(card, _)| card.clone()).collect();
-        let mut constraints = self.constraints.clone();
-        constraints.apart_from_cards.extend(refused);
-        constraints
-    }
-}
-
-/// Virtual functions of a card that are kept for a machine which is about to start.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReservedFunctions {
-    pub tenant: TenantId,
-    /// Its number, chosen by who asked.
-    pub id: RequestId,
-    pub card: FleetCard,
-    pub functions: u32,
-    /// It ends so many seconds after it was made, renewed, or a leader was elected.
-    pub seconds: u32,
 }
 
 /// Result of a request, for when it is sent again.

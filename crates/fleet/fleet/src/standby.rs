@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 
 use snic_domain::Timestamp;
-use snic_etcd::{Answer, Change, Failed, Record, Request, Revision, Told, Watch};
+use snic_etcd::{Answer, Change, Failed, Record, Request, Revision, Watch, WatchUpdate};
 
 use crate::protocol::StoreRefusal;
 use crate::records::{LAST_TRANSACTION, PREFIX};
@@ -63,7 +63,7 @@ impl Pause {
 
 /// Copy of the records on a replica.
 #[derive(Debug)]
-pub(crate) enum Following {
+pub(crate) enum RecordCopy {
     /// All records, page by page, as of one revision.
     Reading {
         records: Vec<Record>,
@@ -85,14 +85,14 @@ pub(crate) enum Following {
 
 /// Result of an answer.
 #[derive(Debug)]
-pub(crate) enum Followed {
+pub(crate) enum FollowOutcome {
     /// More is to come.
     On,
     /// All records were read: this is to be watched from now on.
     Read(Watch),
 }
 
-impl Following {
+impl RecordCopy {
     /// Nothing yet; begins with the next tick, or at once.
     pub const fn new(waits: bool) -> Self {
         let pause = Pause::of_ticks(if waits { 1 } else { 0 });
@@ -152,14 +152,14 @@ impl Following {
     }
 
     /// An answer of etcd to that.
-    pub fn answered(&mut self, now: Timestamp, result: Result<Answer, Failed>) -> Followed {
+    pub fn answered(&mut self, now: Timestamp, result: Result<Answer, Failed>) -> FollowOutcome {
         match (self, result) {
             (Self::Warm { wanted, pause, .. }, Ok(Answer::Range { records, .. })) => {
                 *pause = Pause::of_ticks(0);
                 *wanted = Some(records.first().map_or(Revision(0), |record| record.changed));
             }
             (this @ Self::Reading { .. }, Ok(Answer::Range { records: page, more, now })) => {
-                let Self::Reading { records, at, pause } = this else { return Followed::On };
+                let Self::Reading { records, at, pause } = this else { return FollowOutcome::On };
                 *pause = Pause::of_ticks(0);
                 let until = *at.get_or_insert(now);
                 records.extend(page);
@@ -170,7 +170,7 @@ impl Following {
                     let pause = Pause::of_ticks(0);
                     *this = Self::Warm { records, until, wanted, ticks: 0, pause };
                     let from = Revision(until.0 + 1);
-                    return Followed::Read(Watch { prefix: PREFIX.to_owned(), from });
+                    return FollowOutcome::Read(Watch { prefix: PREFIX.to_owned(), from });
                 }
             }
             (Self::Reading { records, at, pause }, Err(Failed::Compacted(_))) => {
@@ -184,11 +184,11 @@ impl Following {
                 *pause = Pause::of_ticks(1);
             }
         }
-        Followed::On
+        FollowOutcome::On
     }
 
     /// Takes news of the watch, or why it gives none. Returns whether it starts over, as [`Self::tick`] does.
-    pub fn told(&mut self, told: Result<Told, Failed>) -> bool {
+    pub fn apply_update(&mut self, told: Result<WatchUpdate, Failed>) -> bool {
         let Self::Warm { records, until, .. } = self else { return false };
         match told {
             Ok(told) if told.until > *until => {
@@ -233,20 +233,20 @@ mod tests {
         Record { key: key.to_owned(), value: Vec::new(), created, changed, version: 1, lease: None }
     }
 
-    fn read(following: &mut Following, records: Vec<Record>, now: i64) -> Followed {
+    fn read(following: &mut RecordCopy, records: Vec<Record>, now: i64) -> FollowOutcome {
         let now = Revision(now);
         following.answered(Timestamp::ZERO, Ok(Answer::Range { records, more: false, now }))
     }
 
-    fn told(following: &mut Following, changed: i64) -> bool {
+    fn apply_update(following: &mut RecordCopy, changed: i64) -> bool {
         let changes = vec![Change::Put(record(LAST_TRANSACTION, changed))];
-        following.told(Ok(Told { changes, until: Revision(changed) }))
+        following.apply_update(Ok(WatchUpdate { changes, until: Revision(changed) }))
     }
 
-    fn warm() -> Following {
-        let mut following = Following::new(false);
+    fn warm() -> RecordCopy {
+        let mut following = RecordCopy::new(false);
         let followed = read(&mut following, vec![record(LAST_TRANSACTION, 7)], 9);
-        assert!(matches!(followed, Followed::Read(Watch { from: Revision(10), .. })));
+        assert!(matches!(followed, FollowOutcome::Read(Watch { from: Revision(10), .. })));
         following.elected()
     }
 
@@ -256,10 +256,10 @@ mod tests {
         for late in [false, true] {
             let mut following = warm();
             assert!(!following.is_complete(), "nobody has asked for the last transaction");
-            assert!(late || !told(&mut following, 12));
+            assert!(late || !apply_update(&mut following, 12));
             read(&mut following, vec![record(LAST_TRANSACTION, 12)], 12);
             assert_eq!(following.is_complete(), !late);
-            assert!(!late || !told(&mut following, 12));
+            assert!(!late || !apply_update(&mut following, 12));
             assert!(following.is_complete());
             assert_eq!(following.into_records().len(), 1);
         }
@@ -278,7 +278,7 @@ mod tests {
             matches!(asked, Some(Request::Range { prefix, limit: PAGE, .. }) if prefix == PREFIX)
         );
         let mut following = warm();
-        assert!(following.told(Err(Failed::Compacted(Revision(20)))), "nor here");
+        assert!(following.apply_update(Err(Failed::Compacted(Revision(20)))), "nor here");
         assert_eq!(following.request(true), None, "with the next tick");
         assert!(!following.tick(true));
         assert!(following.request(true).is_some());
@@ -287,7 +287,7 @@ mod tests {
     /// Without permission to read, few requests are made, and it is known why.
     #[test]
     fn a_replica_that_may_not_read_asks_less_and_less_often() {
-        let mut following = Following::new(false);
+        let mut following = RecordCopy::new(false);
         let mut requests = 0;
         for _ in 0..600 {
             following.tick(false);
@@ -312,7 +312,7 @@ mod tests {
     fn what_is_told_late_changes_nothing() {
         let mut following = warm();
         let gone = Change::Deleted { key: LAST_TRANSACTION.to_owned(), at: Revision(8) };
-        following.told(Ok(Told { changes: vec![gone], until: Revision(8) }));
+        following.apply_update(Ok(WatchUpdate { changes: vec![gone], until: Revision(8) }));
         read(&mut following, vec![record(LAST_TRANSACTION, 7)], 9);
         assert!(following.is_complete());
     }

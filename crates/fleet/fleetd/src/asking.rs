@@ -34,7 +34,7 @@ const ANSWER_BYTES_MAX: usize = 8 << 20;
 
 /// The way to the leader.
 #[derive(Debug)]
-pub(crate) struct Asking {
+pub(crate) struct LeaderClient {
     own: RunnerHandle,
     channels: Mutex<Channels>,
 }
@@ -48,7 +48,7 @@ struct Channels {
     by_address: BTreeMap<String, Channel>,
 }
 
-impl Asking {
+impl LeaderClient {
     pub fn new(own: RunnerHandle, tls: watch::Receiver<ClientTlsConfig>) -> Self {
         let channels = Channels { tls, by_address: BTreeMap::new() };
         Self { own, channels: Mutex::new(channels) }

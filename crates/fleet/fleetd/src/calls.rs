@@ -36,7 +36,7 @@ const PARTS_MAX: usize = 4;
 pub(crate) type Parts = Pin<Box<dyn Stream<Item = Result<CallHostResponse, Status>> + Send>>;
 
 #[derive(Debug)]
-struct Waiting {
+struct PendingCall {
     host: HostId,
     call: AnswerResponse,
     parts: mpsc::Sender<Result<CallHostResponse, Status>>,
@@ -45,12 +45,12 @@ struct Waiting {
 
 /// Calls that wait until their host begins to answer, by number.
 #[derive(Debug, Default)]
-pub(crate) struct HostCalls(Mutex<(u64, BTreeMap<u64, Waiting>)>);
+pub(crate) struct HostCalls(Mutex<(u64, BTreeMap<u64, PendingCall>)>);
 
 /// Takes a call back unless its host has begun.
-struct Offered<'a>(&'a HostCalls, u64);
+struct OfferedCall<'a>(&'a HostCalls, u64);
 
-impl Drop for Offered<'_> {
+impl Drop for OfferedCall<'_> {
     fn drop(&mut self) {
         self.0.0.lock().1.remove(&self.1);
     }
@@ -80,8 +80,8 @@ impl HostCalls {
             }
             waiting.0 += 1;
             let number = waiting.0;
-            waiting.1.insert(number, Waiting { host: host.clone(), call, parts, begun });
-            Offered(self, number)
+            waiting.1.insert(number, PendingCall { host: host.clone(), call, parts, begun });
+            OfferedCall(self, number)
         };
         links.offer(host, offered.1)?;
         match tokio::time::timeout(BEGIN_MAX, begins).await {
@@ -115,7 +115,7 @@ impl HostCalls {
             if is_its { waiting.1.remove(&number) } else { None }
         };
         let gone = || Status::from(ApiError::not_found("call", number));
-        let Waiting { call, parts: to, begun, .. } = found.ok_or_else(gone)?;
+        let PendingCall { call, parts: to, begun, .. } = found.ok_or_else(gone)?;
         begun.send(()).map_err(|()| gone())?;
         let (asked, asking) = mpsc::channel(1);
         // The channel is new, and has room.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use snic_domain::TenantId;
-use snic_etcd::{Change, Record, Revision, Told};
+use snic_etcd::{Change, Record, Revision, WatchUpdate};
 use snic_fleet::records::PREFIX;
 use tokio::sync::watch;
 
@@ -81,16 +81,16 @@ pub(crate) enum Scope<'a> {
 
 /// Changes kept for an owner.
 #[derive(Debug)]
-struct Kept {
+struct KeptChanges {
     /// All of its changes behind this revision are there.
     after: u64,
     /// Where they are, in order.
-    places: VecDeque<Place>,
+    places: VecDeque<ChangePosition>,
     cost: usize,
 }
 
 /// A change's revision, and its place among those that were made together.
-type Place = (u64, u32);
+type ChangePosition = (u64, u32);
 
 /// A piece of the history.
 #[derive(Debug)]
@@ -98,8 +98,8 @@ pub(crate) struct Piece {
     /// All changes behind this revision were told.
     after: u64,
     until: u64,
-    changes: BTreeMap<Place, Arc<RecordChange>>,
-    owners: BTreeMap<Owner, Kept>,
+    changes: BTreeMap<ChangePosition, Arc<RecordChange>>,
+    owners: BTreeMap<Owner, KeptChanges>,
     /// The owners by what they take.
     costs: BTreeSet<(usize, Reverse<Owner>)>,
     cost: usize,
@@ -128,7 +128,7 @@ impl Piece {
     }
 
     /// Takes news of a watch, which comes in order, whole revisions at a time. Time O(log kept) for each change.
-    pub fn told(&mut self, told: &Told) {
+    pub fn apply_update(&mut self, told: &WatchUpdate) {
         let number = |revision: Revision| u64::try_from(revision.0).unwrap_or_default();
         let of = |change: &Change| match change {
             Change::Put(record) => {
@@ -150,12 +150,12 @@ impl Piece {
 
     fn keep(
         &mut self,
-        place: Place,
+        place: ChangePosition,
         change: Arc<RecordChange>,
-        add: impl FnOnce(&mut VecDeque<Place>),
+        add: impl FnOnce(&mut VecDeque<ChangePosition>),
     ) {
         let owner = Owner::of(&change.key);
-        let new = || Kept { after: self.after, places: VecDeque::new(), cost: 0 };
+        let new = || KeptChanges { after: self.after, places: VecDeque::new(), cost: 0 };
         let kept = self.owners.entry(owner.clone()).or_insert_with(new);
         self.costs.remove(&(kept.cost, Reverse(owner.clone())));
         add(&mut kept.places);
@@ -194,7 +194,7 @@ impl Piece {
             return;
         }
         let after = self.after;
-        let is_whole = |kept: &Kept| kept.after <= after;
+        let is_whole = |kept: &KeptChanges| kept.after <= after;
         let missing = earlier.changes.into_iter().filter(|(_, change)| change.revision <= after);
         for (place, change) in missing.rev() {
             // Who has lost changes since then would have a gap behind these.
@@ -255,9 +255,9 @@ impl History {
         self.until.send_replace(after);
     }
 
-    pub fn told(&self, told: &Told) {
+    pub fn apply_update(&self, told: &WatchUpdate) {
         let mut piece = self.piece.lock();
-        piece.told(told);
+        piece.apply_update(told);
         let until = piece.until;
         drop(piece);
         self.until.send_replace(until);
@@ -323,15 +323,16 @@ mod tests {
         })
     }
 
-    fn told(changes: Vec<Change>, until: i64) -> Told {
-        Told { changes, until: Revision(until) }
+    fn update(changes: Vec<Change>, until: i64) -> WatchUpdate {
+        WatchUpdate { changes, until: Revision(until) }
     }
 
     fn history(revisions: std::ops::RangeInclusive<i64>) -> History {
         let history = History::default();
         history.begin(Revision(*revisions.start()));
         for revision in revisions {
-            history.told(&told(vec![put("a/1", revision), put("b/1", revision)], revision));
+            history
+                .apply_update(&update(vec![put("a/1", revision), put("b/1", revision)], revision));
         }
         history
     }
@@ -349,7 +350,7 @@ mod tests {
         assert_eq!(read(&history, 14, 9), Ok((vec![], 14)));
         assert_eq!(read(&history, 20, 9), Ok((vec![], 20)), "read at a replica that is ahead");
         assert_eq!(read(&history, 8, 9), Err(TooOld));
-        history.told(&told(vec![], 30));
+        history.apply_update(&update(vec![], 30));
         assert_eq!(read(&history, 14, 9), Ok((vec![], 30)));
     }
 
@@ -359,7 +360,7 @@ mod tests {
         let history = History::default();
         history.begin(Revision(5));
         let together = vec![put("a/1", 5), put("a/2", 5), put("a/3", 5), put("a/4", 6)];
-        history.told(&told(together, 6));
+        history.apply_update(&update(together, 6));
         let page = history.after(4, 1, Scope::All, |_| true).expect("it is kept");
         assert_eq!((page.changes.len(), page.until), (3, 5));
     }
@@ -368,11 +369,11 @@ mod tests {
     fn what_was_written_before_is_put_in_front_without_a_gap() {
         let history = history(10..=12);
         let mut gap = Piece::behind(3);
-        gap.told(&told(vec![put("a/1", 8)], 8));
+        gap.apply_update(&update(vec![put("a/1", 8)], 8));
         history.earlier(gap);
         assert_eq!(read(&history, 8, 9), Err(TooOld));
         let mut earlier = Piece::behind(3);
-        earlier.told(&told(vec![put("a/1", 8), put("a/1", 9), put("a/1", 10)], 10));
+        earlier.apply_update(&update(vec![put("a/1", 8), put("a/1", 9), put("a/1", 10)], 10));
         history.earlier(earlier);
         assert_eq!(read(&history, 3, 9), Ok((vec![8, 9, 10, 11, 12], 12)));
         // The same watch goes on; another one begins later.
@@ -405,12 +406,12 @@ mod tests {
     fn a_tenant_that_changes_much_shortens_no_watch_of_another() {
         let history = History::default();
         history.begin(Revision(1));
-        history.told(&told(vec![put(&dag("acme", 1), 1)], 1));
-        history.told(&told(vec![put(&format!("{PREFIX}nt-types/firewall"), 2)], 2));
+        history.apply_update(&update(vec![put(&dag("acme", 1), 1)], 1));
+        history.apply_update(&update(vec![put(&format!("{PREFIX}nt-types/firewall"), 2)], 2));
         for revision in 3..3 + 2 * CHANGES_MAX as i64 {
-            history.told(&told(vec![put(&dag("greedy", revision), revision)], revision));
+            history.apply_update(&update(vec![put(&dag("greedy", revision), revision)], revision));
         }
-        history.told(&told(vec![put(&dag("acme", 2), 90_000)], 90_000));
+        history.apply_update(&update(vec![put(&dag("acme", 2), 90_000)], 90_000));
         let read = |scope: Scope<'_>, prefix: &str, after| {
             let page = history.after(after, 9, scope, |key| key.starts_with(prefix))?;
             Ok(page.changes.iter().map(|change| change.revision).collect::<Vec<_>>())
@@ -463,12 +464,12 @@ mod tests {
                 if let Change::Put(record) = &mut change {
                     record.value = vec![0; size * small];
                 }
-                let told = told(vec![change], revision as i64);
+                let told = update(vec![change], revision as i64);
                 if revision <= begun + 5 {
-                    early.told(&told);
+                    early.apply_update(&told);
                 }
                 if revision > begun {
-                    late.told(&told);
+                    late.apply_update(&told);
                 }
                 all.push((key, revision));
             }

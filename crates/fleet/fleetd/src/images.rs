@@ -9,7 +9,7 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use snic_store_etcd::{Blobs, BlobsUnusable, Objects, folder_of_blobs};
 
-use crate::settings::in_range;
+use crate::setting_checks::in_range;
 
 /// Where the images of bitstreams are. All replicas have the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -156,7 +156,7 @@ impl Images {
 impl Bucket {
     #[cfg(feature = "s3")]
     fn open(&self) -> Result<Objects> {
-        use crate::settings::text;
+        use crate::setting_checks::text;
 
         let ca = self.ca.as_deref().map(|ca| text("images.ca", ca)).transpose()?;
         let opened = snic_store_etcd::bucket_of_blobs(&snic_store_etcd::BucketSettings {

@@ -30,6 +30,7 @@ mod passing;
 mod runner;
 mod serve;
 mod services;
+mod setting_checks;
 pub mod settings;
 mod sweeper;
 mod wire;

@@ -20,9 +20,9 @@ use snic_api::v1::ErrorReason;
 use snic_domain::Caller;
 use snic_fleet::HostId;
 use snic_front::error::trailers;
-use snic_front::gate::{Deadline, Passage, never_passed_on};
+use snic_front::gate::{CallAuthorizer, Deadline, never_passed_on};
 use snic_front::settings::WAIT_MAX;
-use snic_front::share::{CallerFlow, CallerLevel, Place};
+use snic_front::share::{CallerFlow, CallerLevel, Permit};
 use tonic::body::Body;
 use tonic::codegen::Bytes;
 use tonic::{Code, Status};
@@ -35,18 +35,18 @@ use crate::services::Services;
 /// Length of the head of a message on the wire of gRPC: whether it is compressed, and its length.
 const PREFIX_BYTES: usize = 5;
 #[derive(Clone)]
-pub(crate) struct Passing {
+pub(crate) struct RequestForwarder {
     services: Services,
     message_bytes_max: usize,
 }
 
-impl Passing {
+impl RequestForwarder {
     pub const fn new(services: Services, message_bytes_max: usize) -> Self {
         Self { services, message_bytes_max }
     }
 }
 
-impl<S> Layer<S> for Passing {
+impl<S> Layer<S> for RequestForwarder {
     type Service = PassingService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
@@ -57,7 +57,7 @@ impl<S> Layer<S> for Passing {
 /// A service behind the layer.
 #[derive(Clone)]
 pub(crate) struct PassingService<S> {
-    passing: Passing,
+    passing: RequestForwarder,
     inner: S,
 }
 
@@ -96,17 +96,17 @@ fn is_of_host<B>(request: &Request<B>) -> bool {
 
 /// Name in a request about a DAG.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
-struct Named {
+struct DagRequest {
     #[prost(string, tag = "1")]
     name: String,
 }
 
-impl Passing {
+impl RequestForwarder {
     async fn pass(&self, request: Request<RouterBody>) -> Result<Response<Body>, Status> {
         let (head, body) = request.into_parts();
         let path = head.uri.path().to_owned();
         let missing = || ApiError::internal("no caller behind the gate");
-        let passage = head.extensions.get::<Passage>().ok_or_else(missing)?;
+        let passage = head.extensions.get::<CallAuthorizer>().ok_or_else(missing)?;
         let identity = passage.identity();
         // Hosts and replicas have no business here.
         let caller = identity.caller().ok_or_else(|| passage.refused())?;
@@ -147,7 +147,8 @@ impl Passing {
     }
 
     async fn host_of_dag(&self, caller: &Caller, message: &Bytes) -> Result<HostId, Status> {
-        let named = message.get(PREFIX_BYTES..).and_then(|message| Named::decode(message).ok());
+        let named =
+            message.get(PREFIX_BYTES..).and_then(|message| DagRequest::decode(message).ok());
         let named = named.ok_or_else(|| {
             let text = "the message cannot be decoded; client and server have different API files";
             ApiError::new(ErrorReason::InvalidField, text)
@@ -200,7 +201,7 @@ impl Service<Request<Body>> for HostTransport {
 }
 
 /// The reply with a host's answer.
-fn answer(parts: Parts, place: Place) -> Response<Body> {
+fn answer(parts: Parts, place: Permit) -> Response<Body> {
     let mut reply = Response::new(Body::new(Answer { parts, has_ended: false, _place: place }));
     let kind = http::HeaderValue::from_static("application/grpc");
     reply.headers_mut().insert(http::header::CONTENT_TYPE, kind);
@@ -226,7 +227,7 @@ fn named_host(name: &http::HeaderValue, caller: &Caller) -> Result<HostId, ApiEr
 struct Answer {
     parts: Parts,
     has_ended: bool,
-    _place: Place,
+    _place: Permit,
 }
 
 fn status_of(end: &CallEnd) -> Status {

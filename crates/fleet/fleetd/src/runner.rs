@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use snic_etcd::election::{ElectionSettings, Term};
-use snic_etcd::{Answer, Failed, Revision, Told, Watch};
+use snic_etcd::{Answer, Failed, Revision, Watch, WatchUpdate};
 use snic_fleet::protocol::{
     Denied, Epoch, FleetAsk, FleetCall, FleetEffect, FleetEvent, FleetNotice, FleetReply,
     HostReport, StoreRefusal,
@@ -20,7 +20,7 @@ use snic_fleet::protocol::{
 use snic_fleet::records::PREFIX;
 use snic_fleet::{FleetSettings, HostId, Replica};
 use snic_front::wall_clock;
-use snic_store_etcd::{Campaign, EtcdConnection, Watching};
+use snic_store_etcd::{Campaign, EtcdConnection, EtcdWatchStream};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
@@ -145,7 +145,7 @@ pub(crate) struct Runner {
     last_call: u64,
     asked: JoinSet<(u64, Result<Answer, Failed>)>,
     /// Watch of all records, while this replica keeps a copy.
-    watching: Option<Watching>,
+    watching: Option<EtcdWatchStream>,
     /// News of that watch, for those who watch at this replica.
     history: Arc<History>,
     reading_earlier: JoinSet<()>,
@@ -213,7 +213,7 @@ impl Runner {
                     self.handle(FleetEvent::Etcd { number, result });
                 }
                 told = next_of(self.watching.as_mut()) => {
-                    self.told(&told);
+                    self.apply_update(&told);
                     self.handle(FleetEvent::Watched(told));
                 }
                 _ = ticks.tick() => self.handle(FleetEvent::Tick),
@@ -339,9 +339,9 @@ impl Runner {
     }
 
     /// The watch of the records told something. A leader needs none for itself, but others read what it tells.
-    fn told(&mut self, told: &Result<Told, Failed>) {
+    fn apply_update(&mut self, told: &Result<WatchUpdate, Failed>) {
         match told {
-            Ok(told) => self.history.told(told),
+            Ok(told) => self.history.apply_update(told),
             Err(Failed::Compacted(begin)) => {
                 self.watching = None;
                 if self.replica.epoch().is_some() {
@@ -367,7 +367,7 @@ impl Runner {
                     }
                 }
                 FleetEffect::Order { host, order } => self.links.send(&host, &order),
-                FleetEffect::Tell(notice) => tell(&notice),
+                FleetEffect::Tell(notice) => log_notice(&notice),
                 FleetEffect::StepDown => self.steps_down = true,
             }
         }
@@ -386,7 +386,7 @@ async fn read_earlier(etcd: EtcdConnection, watch: Watch, history: Arc<History>)
         let mut piece = Piece::behind(behind);
         while piece.until() < begins {
             match earlier.next().await {
-                Ok(told) => piece.told(&told),
+                Ok(told) => piece.apply_update(&told),
                 Err(Failed::Compacted(begin)) => {
                     from = begin;
                     break;
@@ -403,7 +403,7 @@ async fn read_earlier(etcd: EtcdConnection, watch: Watch, history: Arc<History>)
 }
 
 /// Next news of a watch; without one never.
-async fn next_of(watching: Option<&mut Watching>) -> Result<Told, Failed> {
+async fn next_of(watching: Option<&mut EtcdWatchStream>) -> Result<WatchUpdate, Failed> {
     match watching {
         Some(watching) => watching.next().await,
         None => std::future::pending().await,
@@ -411,7 +411,7 @@ async fn next_of(watching: Option<&mut Watching>) -> Result<Told, Failed> {
 }
 
 /// Tells operators, in the log.
-fn tell(notice: &FleetNotice) {
+fn log_notice(notice: &FleetNotice) {
     match notice {
         FleetNotice::HostSuspected(host) => tracing::warn!(%host, "the host does not answer"),
         FleetNotice::HostLost(host) => tracing::warn!(%host, "the host is lost; its DAGs move"),

@@ -28,11 +28,11 @@ use tonic::transport::ClientTlsConfig;
 use tonic_health::server::HealthReporter;
 
 use crate::METHODS;
-use crate::asking::Asking;
+use crate::asking::LeaderClient;
 use crate::history::History;
 use crate::links::HostLinks;
 use crate::metrics::MetricsPage;
-use crate::passing::Passing;
+use crate::passing::RequestForwarder;
 use crate::runner::{Leadership, Runner, RunnerHandle, RunnerSettings};
 use crate::services::{FleetPage, Parts, Services, not_here};
 use crate::sweeper::{self, KeptImages};
@@ -160,7 +160,7 @@ impl FleetBound {
         let metrics =
             settings.metrics.map(|page| tokio::spawn(page.serve(handle.clone(), stopping.clone())));
         let parts = Parts {
-            asking: Asking::new(handle.clone(), peers.subscribe()),
+            asking: LeaderClient::new(handle.clone(), peers.subscribe()),
             links,
             calls: Arc::default(),
             images,
@@ -171,7 +171,8 @@ impl FleetBound {
             stopping: stopping.clone(),
         };
         let services = Services::new(parts, &settings.front.limits);
-        let passing = Passing::new(services.clone(), settings.front.limits.message_bytes_max);
+        let passing =
+            RequestForwarder::new(services.clone(), settings.front.limits.message_bytes_max);
         let source = FleetPage::new(services.clone());
         let page = web.map(|page| serve_page(page, source, &settings.front, stopping.clone()));
         let (health, routes) = routes(services, passing, settings.front.limits.message_bytes_max)?;
@@ -247,7 +248,7 @@ const SERVICES: [&str; 11] = [
 
 fn routes(
     services: Services,
-    passing: Passing,
+    passing: RequestForwarder,
     most: usize,
 ) -> Result<(HealthReporter, Routes), ServeError> {
     let (health, mut routes) = snic_front::routes(&[

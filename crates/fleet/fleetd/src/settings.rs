@@ -14,6 +14,7 @@ use snic_store_etcd::{EtcdSettings, TlsFiles};
 
 pub use crate::images::{Bucket, Images};
 use crate::runner::{Elections, RunnerSettings};
+use crate::setting_checks::in_range;
 
 /// All settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -138,17 +139,6 @@ impl Default for Hosts {
 }
 
 #[cfg(feature = "s3")]
-pub(crate) fn text(key: &str, path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).with_context(|| format!("{key}: read {}", path.display()))
-}
-
-pub(crate) fn in_range(key: &str, value: u32, (least, most): (u32, u32)) -> Result<()> {
-    if (least..=most).contains(&value) {
-        return Ok(());
-    }
-    bail!("{key}: {value} is not allowed (allowed: {least} to {most})")
-}
-
 impl Settings {
     /// Reads and checks the file.
     ///

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
-use snic_api::certificates::PemFile;
 use snic_api::connect::LOST_EPOCH_HEADER;
 use snic_api::fleet_v1::host_link_service_client::HostLinkServiceClient;
 use snic_api::fleet_v1::{FetchImageRequest, LinkRequest, LinkResponse};
@@ -16,6 +15,7 @@ use tonic::Streaming;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 use crate::host::LinkedHost;
+use crate::tls::LinkTls;
 
 /// Longest time to connect and to begin a link.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -31,22 +31,6 @@ const REPORTS_MAX: usize = 256;
 pub(crate) const MESSAGE_BYTES_MAX: usize = 4 << 20;
 /// Longest silence of a replica that sends an image.
 const IMAGE_SILENCE: Duration = Duration::from_secs(10);
-
-/// Certificate, key and authority of the host, as PEM.
-#[derive(Clone, PartialEq, Eq)]
-pub struct LinkTls {
-    /// Certificate of the authority that issued the replicas' certificates.
-    pub authority: PemFile,
-    /// The host's certificate.
-    pub certificate: PemFile,
-    pub key: PemFile,
-}
-
-impl std::fmt::Debug for LinkTls {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LinkTls").finish_non_exhaustive() // the key is nobody's business
-    }
-}
 
 /// The replicas, and which one is next.
 #[derive(Debug)]
@@ -90,21 +74,21 @@ impl Replicas {
 
 /// Message of a replica over a link.
 #[derive(Debug)]
-pub(crate) enum Received {
+pub(crate) enum ReplicaMessage {
     Order(Box<HostOrder>),
     /// The number of a call that waits for an answer.
     Call(u64),
 }
 
 /// A link that is open.
-pub(crate) struct Live {
+pub(crate) struct OpenLink {
     pub endpoint: String,
     pub channel: Channel,
     reports: mpsc::Sender<LinkRequest>,
     orders: Streaming<LinkResponse>,
 }
 
-impl Live {
+impl OpenLink {
     /// Opens a link, after a pause. `lost`: the epoch of a leader that was just lost.
     ///
     /// # Errors
@@ -160,11 +144,11 @@ impl Live {
     ///
     /// # Errors
     /// The link has ended, and why; or an order cannot be read.
-    pub async fn next(&mut self) -> Result<Received, String> {
+    pub async fn next(&mut self) -> Result<ReplicaMessage, String> {
         match self.orders.message().await {
-            Ok(Some(LinkResponse { call, .. })) if call != 0 => Ok(Received::Call(call)),
+            Ok(Some(LinkResponse { call, .. })) if call != 0 => Ok(ReplicaMessage::Call(call)),
             Ok(Some(LinkResponse { order, .. })) => serde_json::from_slice(&order)
-                .map(|order| Received::Order(Box::new(order)))
+                .map(|order| ReplicaMessage::Order(Box::new(order)))
                 .map_err(|error| format!("{}: an order cannot be read: {error}", self.endpoint)),
             Ok(None) => Err(format!("{}: it ended the link", self.endpoint)),
             Err(status) => Err(format!("{}: {}", self.endpoint, status.message())),

@@ -4,10 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use snic_controller::{
-    AppliedPlace, AssignedCard, AssignedDag, AssignmentProgress, ControlError, DagAssignment,
-    FleetChange,
-};
+use snic_controller::{AssignedCard, AssignedDag, AssignmentProgress, DagAssignment, FleetChange};
 use snic_domain::{CardId, DagName, DagSpec, RegionId, Tenant};
 use snic_fleet::protocol::{HostChoice, Numbered};
 use snic_fleet::{AgentEvent, ServeRefused};
@@ -16,7 +13,8 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use tonic::transport::Channel;
 
 use crate::host::{HostFailure, LinkedHost};
-use crate::served::{LOOK_SERVED_INTERVAL, News, Served, ServedDags};
+use crate::places::{choice_of, reason_of};
+use crate::served::{DagNews, DagOnCard, LOOK_SERVED_INTERVAL, ServedDags};
 
 /// Interval between looks at DAGs that are on their way.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -59,7 +57,7 @@ struct PendingDag {
 
 /// State that a worker finds when it begins.
 #[derive(Debug, Default)]
-pub(crate) struct Resumed {
+pub(crate) struct ResumedDags {
     /// DAGs that are on their way to their card.
     pub pending: Vec<(DagName, AssignedCard)>,
     /// DAGs that their card has.
@@ -68,7 +66,6 @@ pub(crate) struct Resumed {
     pub failed: Vec<(DagName, CardId)>,
 }
 
-/// The worker.
 pub(crate) struct DagWorker {
     host: Arc<dyn LinkedHost>,
     outcomes: mpsc::Sender<AgentEvent>,
@@ -87,7 +84,7 @@ impl DagWorker {
         host: Arc<dyn LinkedHost>,
         outcomes: mpsc::Sender<AgentEvent>,
         (links, count): (watch::Receiver<Option<Channel>>, watch::Sender<usize>),
-        resumed: Resumed,
+        resumed: ResumedDags,
     ) -> Self {
         let pending =
             |(name, to)| (name, PendingDag { to, ordered: None, is_change: false, failed: 0 });
@@ -112,8 +109,8 @@ impl DagWorker {
                     Some(DagJob::Stop { name, card }) => self.stop(name, card).await,
                     None => return,
                 },
-                _ = looks.tick(), if !self.pending.is_empty() => self.look().await,
-                _ = later_looks.tick() => self.look_at_served().await,
+                _ = looks.tick(), if !self.pending.is_empty() => self.poll_pending().await,
+                _ = later_looks.tick() => self.poll_served().await,
             }
             self.count.send_replace(self.pending.len());
         }
@@ -164,7 +161,7 @@ impl DagWorker {
     }
 
     /// Looks at some of those that are pending, each in its turn.
-    async fn look(&mut self) {
+    async fn poll_pending(&mut self) {
         let after = self.looked_at.take();
         let is_next = |name: &&DagName| after.as_ref().is_none_or(|after| *name > after);
         let names = self.pending.keys().filter(is_next).take(LOOKED_AT_MAX);
@@ -185,8 +182,8 @@ impl DagWorker {
             Some(AssignmentProgress::Applied(place)) => {
                 let ordered = self.pending.remove(&name).and_then(|of| of.ordered);
                 let choice = choice_of(*place);
-                self.served.begin(&name, Served::new(to.clone(), ordered, choice.clone()));
-                self.tell(name, to, Ok(choice.map(Box::new))).await;
+                self.served.begin(&name, DagOnCard::new(to.clone(), ordered, choice.clone()));
+                self.report_outcome(name, to, Ok(choice.map(Box::new))).await;
             }
             // What served it before is gone as well: it may find another place here.
             Some(AssignmentProgress::Failed(why)) if pending.is_change => {
@@ -209,7 +206,7 @@ impl DagWorker {
     }
 
     /// Looks at cards, and at some of the DAGs that are served, each in its turn.
-    async fn look_at_served(&mut self) {
+    async fn poll_served(&mut self) {
         if self.links.has_changed().unwrap_or(false) {
             let is_open = self.links.borrow_and_update().is_some();
             self.served.link_changed(is_open);
@@ -223,11 +220,11 @@ impl DagWorker {
         for (name, found) in self.host.progress(names).await.unwrap_or_default() {
             match self.served.found(&name, found) {
                 None => {}
-                Some(News::Rearranged(to, choice)) => {
+                Some(DagNews::Rearranged(to, choice)) => {
                     let card = to.card;
                     let _ = self.outcomes.send(AgentEvent::Rearranged { name, card, choice }).await;
                 }
-                Some(News::Lost(to, reason)) => self.lost(name, to, reason).await,
+                Some(DagNews::Lost(to, reason)) => self.lost(name, to, reason).await,
             }
         }
     }
@@ -255,10 +252,10 @@ impl DagWorker {
 
     async fn refused(&self, name: DagName, to: AssignedCard, reason: String) {
         let faulty = self.faulty(&to.card).await;
-        self.tell(name, to, Err(ServeRefused { reason, faulty })).await;
+        self.report_outcome(name, to, Err(ServeRefused { reason, faulty })).await;
     }
 
-    async fn tell(
+    async fn report_outcome(
         &self,
         name: DagName,
         to: AssignedCard,
@@ -268,16 +265,4 @@ impl DagWorker {
         // Nobody listens any more where the link was stopped.
         let _ = self.outcomes.send(AgentEvent::Served { name, card, serial, result }).await;
     }
-}
-
-/// Why a DAG has no place, in words.
-pub(crate) fn reason_of(why: Option<ControlError>) -> String {
-    let why = why.map(|why| why.to_string());
-    why.unwrap_or_else(|| "its card cannot serve it any more".to_owned())
-}
-
-/// Where a DAG is, if it borrows nothing.
-pub(crate) fn choice_of(place: AppliedPlace) -> Option<HostChoice> {
-    let AppliedPlace { mapping, reservation } = place;
-    reservation.map(|reservation| HostChoice { mapping, reservation })
 }

@@ -10,7 +10,7 @@ use snic_fleet::protocol::{CardFaults, Epoch, HostPolicies, Numbered, PolicyFile
 use tonic::Status;
 use tonic::body::Body;
 
-use crate::connection::LinkTls;
+use crate::tls::LinkTls;
 
 /// Why the host did not do something.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

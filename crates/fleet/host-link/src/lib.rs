@@ -20,11 +20,13 @@ mod connection;
 mod dags;
 mod host;
 mod link;
+mod places;
 mod provisions;
 mod served;
 mod status;
+mod tls;
 
-pub use connection::LinkTls;
 pub use host::{HostFailure, LinkedHost};
 pub use link::{HostLink, LinkSettings};
 pub use status::LinkStatus;
+pub use tls::LinkTls;

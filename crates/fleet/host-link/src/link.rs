@@ -17,8 +17,8 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep};
 use tonic::transport::Channel;
 
 use crate::answers::Answers;
-use crate::connection::{Live, Received, Replicas};
-use crate::dags::{DagJob, DagWorker, Resumed, ServedDag};
+use crate::connection::{OpenLink, ReplicaMessage, Replicas};
+use crate::dags::{DagJob, DagWorker, ResumedDags, ServedDag};
 use crate::host::{HostFailure, LinkedHost};
 use crate::provisions::{ProvisionJob, ProvisionWorker};
 use crate::status::LinkStatus;
@@ -95,17 +95,17 @@ async fn run(
     }
 }
 
-type Opening = Pin<Box<dyn Future<Output = Result<Live, String>> + Send>>;
+type Opening = Pin<Box<dyn Future<Output = Result<OpenLink, String>> + Send>>;
 
 /// The connection, open or about to be.
 enum Connection {
     Opening(Opening),
-    Open(Box<Live>),
+    Open(Box<OpenLink>),
 }
 
 /// Message from the connection.
-enum Arrived {
-    Opened(Live),
+enum LinkMessage {
+    Opened(OpenLink),
     Order(Box<HostOrder>),
     Call(u64),
     Ended(String),
@@ -113,16 +113,16 @@ enum Arrived {
 
 impl Connection {
     /// Cancel safe: what has begun goes on with the next call.
-    async fn next(&mut self) -> Arrived {
+    async fn next(&mut self) -> LinkMessage {
         match self {
             Self::Opening(opening) => match opening.await {
-                Ok(live) => Arrived::Opened(live),
-                Err(reason) => Arrived::Ended(reason),
+                Ok(live) => LinkMessage::Opened(live),
+                Err(reason) => LinkMessage::Ended(reason),
             },
             Self::Open(live) => match live.next().await {
-                Ok(Received::Order(order)) => Arrived::Order(order),
-                Ok(Received::Call(number)) => Arrived::Call(number),
-                Err(reason) => Arrived::Ended(reason),
+                Ok(ReplicaMessage::Order(order)) => LinkMessage::Order(order),
+                Ok(ReplicaMessage::Call(number)) => LinkMessage::Call(number),
+                Err(reason) => LinkMessage::Ended(reason),
             },
         }
     }
@@ -152,10 +152,10 @@ impl Drop for Session<'_> {
 
 /// Agent of a host, by its records. A DAG that is on its way counts as one that it serves, so that it can be
 /// removed; one without a place is given back, and ordered again.
-async fn agent_of(host: &Arc<dyn LinkedHost>) -> Result<(HostAgent, Resumed), HostFailure> {
+async fn agent_of(host: &Arc<dyn LinkedHost>) -> Result<(HostAgent, ResumedDags), HostFailure> {
     let epoch = host.epoch().await?;
     let mut served: BTreeMap<CardId, BTreeMap<DagName, u64>> = BTreeMap::new();
-    let mut resumed = Resumed::default();
+    let mut resumed = ResumedDags::default();
     for (name, assigned) in host.assigned().await? {
         let AssignedCard { card, serial } = assigned.to.clone();
         match assigned.progress {
@@ -187,7 +187,7 @@ fn begin_opening(
     lost: Option<Epoch>,
 ) -> Connection {
     let (endpoint, pause) = replicas.next();
-    Connection::Opening(Box::pin(Live::open(endpoint, Arc::clone(host), pause, lost)))
+    Connection::Opening(Box::pin(OpenLink::open(endpoint, Arc::clone(host), pause, lost)))
 }
 
 impl<'a> Session<'a> {
@@ -231,8 +231,10 @@ impl<'a> Session<'a> {
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let step = session.step(&mut events, &mut beats).await;
-            session
-                .tell(*pending_dags.borrow_and_update(), *pending_provisions.borrow_and_update());
+            session.publish_status(
+                *pending_dags.borrow_and_update(),
+                *pending_provisions.borrow_and_update(),
+            );
             if let Err(failure) = step {
                 return failure;
             }
@@ -251,20 +253,20 @@ impl<'a> Session<'a> {
             Some(event) = events.recv() => self.handle(event).await,
             _ = beats.tick(), if is_open => self.beat().await,
             arrived = self.connection.next(), if has_room || !is_open => match arrived {
-                Arrived::Opened(live) => self.opened(live).await,
-                Arrived::Order(order) => {
+                LinkMessage::Opened(live) => self.opened(live).await,
+                LinkMessage::Order(order) => {
                     self.replicas.leads();
                     self.lost = None;
                     self.status.send_modify(|status| status.orders += 1);
                     self.handle(AgentEvent::Order(*order)).await
                 }
-                Arrived::Call(number) => {
+                LinkMessage::Call(number) => {
                     if let Connection::Open(live) = &self.connection {
                         self.answers.begin(number, live.channel.clone(), self.host);
                     }
                     Ok(())
                 }
-                Arrived::Ended(reason) => {
+                LinkMessage::Ended(reason) => {
                     self.ended(reason);
                     Ok(())
                 }
@@ -272,7 +274,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    async fn opened(&mut self, live: Live) -> Result<(), HostFailure> {
+    async fn opened(&mut self, live: OpenLink) -> Result<(), HostFailure> {
         tracing::info!(endpoint = live.endpoint, "linked to the fleet");
         self.status.send_modify(|status| {
             status.endpoint = Some(live.endpoint.clone());
@@ -362,7 +364,7 @@ impl<'a> Session<'a> {
     }
 
     /// Says how it is, if that has changed.
-    fn tell(&self, pending_dags: usize, pending_provisions: usize) {
+    fn publish_status(&self, pending_dags: usize, pending_provisions: usize) {
         let (epoch, sequence) = (self.agent.epoch(), self.agent.sequence());
         self.status.send_if_modified(|status| {
             let before = status.clone();

@@ -37,7 +37,7 @@ pub(crate) enum ProvisionJob {
 
 /// A step that is to be taken.
 #[derive(Debug, Clone)]
-enum Aim {
+enum DesiredProvision {
     There(Box<Provision>, u64),
     Gone(u64),
 }
@@ -48,7 +48,7 @@ pub(crate) struct ProvisionWorker {
     /// The connection to a replica, if there is one.
     channel: watch::Receiver<Option<Channel>>,
     /// In order: tenants, NT types, bitstreams. Each needs only those before it.
-    aims: BTreeMap<ProvisionName, Aim>,
+    aims: BTreeMap<ProvisionName, DesiredProvision>,
     due: VecDeque<ProvisionName>,
     count: watch::Sender<usize>,
 }
@@ -86,15 +86,24 @@ impl ProvisionWorker {
             ProvisionJob::Provide { tenants, nts, bitstreams } => {
                 for Numbered { number, of } in tenants {
                     let name = ProvisionName::Tenant(of.id.clone());
-                    self.aim(name, Aim::There(Box::new(Provision::Tenant(of)), number));
+                    self.aim(
+                        name,
+                        DesiredProvision::There(Box::new(Provision::Tenant(of)), number),
+                    );
                 }
                 for Numbered { number, of } in nts {
                     let name = ProvisionName::NtType(of.id.clone());
-                    self.aim(name, Aim::There(Box::new(Provision::NtType(of)), number));
+                    self.aim(
+                        name,
+                        DesiredProvision::There(Box::new(Provision::NtType(of)), number),
+                    );
                 }
                 for Numbered { number, of } in bitstreams {
                     let name = ProvisionName::Bitstream(of.id.clone());
-                    self.aim(name, Aim::There(Box::new(Provision::Bitstream(of)), number));
+                    self.aim(
+                        name,
+                        DesiredProvision::There(Box::new(Provision::Bitstream(of)), number),
+                    );
                 }
             }
             ProvisionJob::Withdraw(Provisions { nts, bitstreams, tenants }) => {
@@ -103,10 +112,9 @@ impl ProvisionWorker {
                 let bitstreams = bitstreams.into_iter();
                 let bitstreams = bitstreams.map(|(id, of)| (ProvisionName::Bitstream(id), of));
                 for (name, number) in tenants.chain(nts).chain(bitstreams) {
-                    let aims_at_later =
-                        |aim: &Aim| matches!(aim, Aim::There(_, of) if *of > number);
+                    let aims_at_later = |aim: &DesiredProvision| matches!(aim, DesiredProvision::There(_, of) if *of > number);
                     if !self.aims.get(&name).is_some_and(aims_at_later) {
-                        self.aim(name, Aim::Gone(number));
+                        self.aim(name, DesiredProvision::Gone(number));
                     }
                 }
             }
@@ -114,13 +122,13 @@ impl ProvisionWorker {
         self.all_due();
     }
 
-    fn aim(&mut self, name: ProvisionName, aim: Aim) {
+    fn aim(&mut self, name: ProvisionName, aim: DesiredProvision) {
         self.aims.insert(name, aim);
     }
 
     /// First what goes, the users before what they use; then what comes, the other way round.
     fn all_due(&mut self) {
-        let goes = |aim: &Aim| matches!(aim, Aim::Gone(_));
+        let goes = |aim: &DesiredProvision| matches!(aim, DesiredProvision::Gone(_));
         let gone = self.aims.iter().rev().filter(|(_, aim)| goes(aim));
         let there = self.aims.iter().filter(|(_, aim)| !goes(aim));
         self.due = gone.chain(there).map(|(name, _)| name.clone()).collect();
@@ -130,8 +138,8 @@ impl ProvisionWorker {
         let Some(name) = self.due.pop_front() else { return };
         let Some(aim) = self.aims.get(&name).cloned() else { return };
         let done = match aim {
-            Aim::Gone(number) => self.retire(&name, number).await,
-            Aim::There(what, number) => self.provide(&name, *what, number).await,
+            DesiredProvision::Gone(number) => self.retire(&name, number).await,
+            DesiredProvision::There(what, number) => self.provide(&name, *what, number).await,
         };
         match done {
             Ok(()) => drop(self.aims.remove(&name)),

@@ -12,7 +12,7 @@ use snic_domain::{CardId, DagName};
 use snic_fleet::protocol::{CardFaults, HostChoice};
 use tokio::time::Instant;
 
-use crate::dags::choice_of;
+use crate::places::{choice_of, reason_of};
 
 /// Interval between looks at cards and served DAGs.
 pub(crate) const LOOK_SERVED_INTERVAL: Duration = Duration::from_millis(500);
@@ -25,7 +25,7 @@ const CARD_SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// A DAG that its card has.
 #[derive(Debug)]
-pub(crate) struct Served {
+pub(crate) struct DagOnCard {
     to: AssignedCard,
     /// Placement as the leader knows it: ordered, or reported.
     known: Option<HostChoice>,
@@ -34,7 +34,7 @@ pub(crate) struct Served {
     failed: u32,
 }
 
-impl Served {
+impl DagOnCard {
     /// A DAG of which `now` is told.
     pub fn new(to: AssignedCard, ordered: Option<HostChoice>, now: Option<HostChoice>) -> Self {
         let is_told = now.is_some() && now != ordered;
@@ -44,7 +44,7 @@ impl Served {
 
 /// News of a DAG for the fleet.
 #[derive(Debug, PartialEq)]
-pub(crate) enum News {
+pub(crate) enum DagNews {
     /// It is elsewhere on its card.
     Rearranged(AssignedCard, Box<HostChoice>),
     /// It has no place any more, for this reason.
@@ -54,7 +54,7 @@ pub(crate) enum News {
 /// All DAGs that cards have.
 #[derive(Debug)]
 pub(crate) struct ServedDags {
-    dags: BTreeMap<DagName, Served>,
+    dags: BTreeMap<DagName, DagOnCard>,
     /// The last one that was looked at.
     looked_at: Option<DagName>,
     faults: Option<BTreeMap<CardId, CardFaults>>,
@@ -65,12 +65,12 @@ pub(crate) struct ServedDags {
 impl ServedDags {
     /// State of DAGs that were applied before the link began: nobody knows what the leader was told.
     pub fn new(served: Vec<(DagName, AssignedCard)>) -> Self {
-        let dags = served.into_iter().map(|(name, to)| (name, Served::new(to, None, None)));
+        let dags = served.into_iter().map(|(name, to)| (name, DagOnCard::new(to, None, None)));
         Self { dags: dags.collect(), looked_at: None, faults: None, gone: BTreeMap::new() }
     }
 
     /// Its card has it.
-    pub fn begin(&mut self, name: &DagName, served: Served) {
+    pub fn begin(&mut self, name: &DagName, served: DagOnCard) {
         self.dags.insert(name.clone(), served);
     }
 
@@ -117,12 +117,12 @@ impl ServedDags {
     }
 
     /// Takes the state of one of them. One that is lost is forgotten.
-    pub fn found(&mut self, name: &DagName, found: Option<AssignedDag>) -> Option<News> {
+    pub fn found(&mut self, name: &DagName, found: Option<AssignedDag>) -> Option<DagNews> {
         let served = self.dags.get_mut(name)?;
         let to = served.to.clone();
         let Some(found) = found else {
             self.dags.remove(name);
-            return Some(News::Lost(to, "it was removed on the host".to_owned()));
+            return Some(DagNews::Lost(to, "it was removed on the host".to_owned()));
         };
         if found.to != to {
             // It was assigned anew, which is followed separately.
@@ -139,7 +139,7 @@ impl ServedDags {
                 if served.failed < FAILED_LOOKS_MAX {
                     return None;
                 }
-                crate::dags::reason_of(why)
+                reason_of(why)
             }
             AssignmentProgress::Pending => {
                 served.failed = 0;
@@ -149,11 +149,11 @@ impl ServedDags {
                 served.failed = 0;
                 let now = choice_of(*place).filter(|now| served.known.as_ref() != Some(now))?;
                 (served.known, served.is_told) = (Some(now.clone()), true);
-                return Some(News::Rearranged(to, Box::new(now)));
+                return Some(DagNews::Rearranged(to, Box::new(now)));
             }
         };
         self.dags.remove(name);
-        Some(News::Lost(to, why))
+        Some(DagNews::Lost(to, why))
     }
 }
 
@@ -188,7 +188,7 @@ mod tests {
 
     fn of(known: Option<HostChoice>, now: Option<HostChoice>) -> ServedDags {
         let mut dags = ServedDags::new(Vec::new());
-        dags.begin(&name(0), Served::new(to(), known, now));
+        dags.begin(&name(0), DagOnCard::new(to(), known, now));
         dags
     }
 
@@ -200,7 +200,7 @@ mod tests {
         dags.link_changed(true);
         assert_eq!(dags.found(&name(0), applied(one, false)), None);
         assert_eq!(dags.found(&name(0), applied(other, true)), None, "not while it borrows");
-        let told = Some(News::Rearranged(to(), Box::new(choice(other))));
+        let told = Some(DagNews::Rearranged(to(), Box::new(choice(other))));
         assert_eq!(dags.found(&name(0), applied(other, false)), told);
         assert_eq!(dags.found(&name(0), applied(other, false)), None);
         dags.link_changed(false);
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn a_place_is_lost_when_it_stays_away_or_its_card_does() {
         let failed = || Some(AssignedDag { to: to(), progress: AssignmentProgress::Failed(None) });
-        let is_lost = |news| matches!(news, Some(News::Lost(..)));
+        let is_lost = |news| matches!(news, Some(DagNews::Lost(..)));
         let form = Form::Sequential;
         let mut dags = of(None, Some(choice(form)));
         assert_eq!(dags.found(&name(0), failed()), None, "it may find another one");
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(look(&BTreeMap::new()), None, "it answers in time");
         assert_eq!(look(&gone), None);
         tokio::time::advance(CARD_SILENCE_MAX + Duration::from_millis(1)).await;
-        assert!(matches!(look(&gone), Some(News::Lost(..))));
+        assert!(matches!(look(&gone), Some(DagNews::Lost(..))));
     }
 
     #[test]

@@ -73,18 +73,18 @@ pub fn no_role(kind: &str) -> String {
 pub struct SimGenerator {
     card: SharedSimCard,
     rate_max: Bandwidth,
-    running: Arc<Mutex<Running>>,
+    running: Arc<Mutex<CardWork>>,
 }
 
 /// Work that runs on a card.
 #[derive(Debug, Default)]
-struct Running {
+struct CardWork {
     loads: usize,
     /// Whether a thread moves the clock.
     is_driven: bool,
 }
 
-fn lock(running: &Mutex<Running>) -> MutexGuard<'_, Running> {
+fn lock(running: &Mutex<CardWork>) -> MutexGuard<'_, CardWork> {
     running.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -113,7 +113,7 @@ impl SimGenerator {
 }
 
 /// A running load's place; given back on drop.
-struct LoadPlace(Arc<Mutex<Running>>);
+struct LoadPlace(Arc<Mutex<CardWork>>);
 
 impl Drop for LoadPlace {
     fn drop(&mut self) {
@@ -122,17 +122,17 @@ impl Drop for LoadPlace {
 }
 
 /// Whether there is still a load. The thread that is told that there is none must end.
-fn goes_on(running: &Mutex<Running>) -> bool {
+fn goes_on(running: &Mutex<CardWork>) -> bool {
     let mut running = lock(running);
     running.is_driven = running.loads > 0;
     running.is_driven
 }
 
 /// Moves the card's clock until no load runs any more.
-fn run(card: &SharedSimCard, running: &Mutex<Running>) {
+fn run(card: &SharedSimCard, running: &Mutex<CardWork>) {
     let _held = card.hold_clock();
     let cycles = card.with(|card| card.profile().clock_hz * STEP_MICROS / 1_000_000);
-    let mut pace = Pace::default();
+    let mut pace = ClockBounds::default();
     let mut before = Instant::now();
     while goes_on(running) {
         let now = Instant::now();
@@ -152,14 +152,14 @@ fn run(card: &SharedSimCard, running: &Mutex<Running>) {
 
 /// Bounds on the card's clock.
 #[derive(Debug, Default)]
-struct Pace {
+struct ClockBounds {
     /// The host's time that the card did not have yet, without what it may never have.
     due: Duration,
     /// Time that it must have in any case.
     owed: Duration,
 }
 
-impl Pace {
+impl ClockBounds {
     const STEP: Duration = Duration::from_micros(STEP_MICROS);
 
     /// So much of the host's time has passed.
@@ -250,7 +250,7 @@ mod tests {
     /// Lets a machine that simulates a step in so long work for a second; gives the parts of it in which the
     /// card's clock went on with its loads, and without them.
     fn second(step: Duration) -> [f64; 2] {
-        let (mut pace, mut passed) = (Pace::default(), Duration::ZERO);
+        let (mut pace, mut passed) = (ClockBounds::default(), Duration::ZERO);
         let (mut with, mut without) = (0, 0);
         while passed < Duration::from_secs(1) {
             let mut turn = Duration::ZERO;
@@ -264,7 +264,7 @@ mod tests {
             passed += turn;
             pace.pass(turn);
         }
-        [with, without].map(|steps| steps as f64 * Pace::STEP.as_secs_f64())
+        [with, without].map(|steps| steps as f64 * ClockBounds::STEP.as_secs_f64())
     }
 
     #[test]
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_process_that_stood_still_owes_nothing() {
-        let mut pace = Pace::default();
+        let mut pace = ClockBounds::default();
         pace.pass(Duration::from_secs(3_600));
         assert_eq!(pace.take_skip(), 0);
         let mut steps = 0;

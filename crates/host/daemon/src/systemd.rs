@@ -5,20 +5,20 @@ use std::time::Duration;
 use sd_notify::NotifyState;
 
 pub fn ready() {
-    tell(&[NotifyState::Ready, NotifyState::Status("serving")]);
+    notify(&[NotifyState::Ready, NotifyState::Status("serving")]);
 }
 
 /// Says that certificates and policies are read again; [`ready`] ends that.
 pub fn reloading() {
-    tell(&[NotifyState::Reloading, NotifyState::Status("reloading")]);
+    notify(&[NotifyState::Reloading, NotifyState::Status("reloading")]);
 }
 
 pub fn stopping() {
-    tell(&[NotifyState::Stopping, NotifyState::Status("stopping")]);
+    notify(&[NotifyState::Stopping, NotifyState::Status("stopping")]);
 }
 
 pub fn alive() {
-    tell(&[NotifyState::Watchdog]);
+    notify(&[NotifyState::Watchdog]);
 }
 
 /// Interval at which systemd wants to hear that the daemon is alive: half of the time after which it is killed.
@@ -26,7 +26,7 @@ pub fn watchdog() -> Option<Duration> {
     sd_notify::watchdog_enabled().map(|limit| limit / 2)
 }
 
-fn tell(states: &[NotifyState<'_>]) {
+fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         tracing::warn!(%error, ?states, "systemd cannot be told");
     }

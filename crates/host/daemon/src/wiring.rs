@@ -14,7 +14,7 @@ use snic_domain::{CardId, CardProfile};
 use snic_front::authorization::Authorization;
 use snic_ports::store::Store;
 use snic_processors::{NicModel, builtin};
-use snic_server::shell::{self, CardBackend, CardSlot, ControlPlane, Running};
+use snic_server::shell::{self, CardBackend, CardSlot, ControlPlane, ControlPlaneThreads};
 use snic_server::{CardLink, CardLinks};
 
 use crate::keys::Keys;
@@ -22,7 +22,7 @@ use crate::policies::{self, AuthorizationFiles, Policies, PolicyKeeper};
 use crate::settings::{CardSettings, Driver, Settings};
 use crate::simulated::{SimBackend, SimGenerator};
 use crate::soft::SoftBackend;
-use crate::store::{self, Adopted};
+use crate::store::{self, StoreAdoption};
 use crate::xrt::{RoleCheck, XrtBackend};
 use crate::{soft, xrt};
 
@@ -43,7 +43,7 @@ pub struct Daemon {
     pub policies: PolicyKeeper,
     /// Keys whose signatures count.
     pub keys: Keys,
-    running: Running,
+    running: ControlPlaneThreads,
     reloader: Option<policies::Reloader>,
 }
 
@@ -57,7 +57,7 @@ impl Daemon {
         let reading = rules.read()?;
         refused.extend(reading.rejected);
         let authorization = Authorization::new(reading.authorizer);
-        let Adopted { mut controller, is_whole, .. } = store::adopt(store.as_ref(), policy)?;
+        let StoreAdoption { mut controller, is_whole, .. } = store::adopt(store.as_ref(), policy)?;
         for card in &settings.cards {
             if let Some(functions) = card.functions {
                 controller.declare_functions(card.id.clone(), functions);

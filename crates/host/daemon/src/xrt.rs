@@ -60,7 +60,7 @@ pub fn settings(
 }
 
 /// Records what a worker did for a step as a child span of the step.
-fn tell(parent: &str, work: TracedWork) {
+fn record_work(parent: &str, work: TracedWork) {
     trace::record(trace::FinishedSpan {
         parent: parent.to_owned(),
         name: "snic.xrt",
@@ -255,7 +255,7 @@ impl CardBackend for XrtBackend {
             instruments().accessed(id.as_str(), what, time.as_secs_f64());
         };
         let card = card.observing(Box::new(observe)).reporting_to(device.errors.clone());
-        let card = if trace::is_on() { card.telling(tell) } else { card };
+        let card = if trace::is_on() { card.with_tracer(record_work) } else { card };
         let link = card.link();
         tracing::info!(role = %link.role, xrt = link.xrt_version, bulk = link.bulk, "card opened");
         let shown = CardLink {

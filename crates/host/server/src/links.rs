@@ -12,7 +12,7 @@ use snic_api::v1;
 use snic_domain::CardId;
 use snic_ports::generator::TrafficGenerator;
 use snic_ports::packets::{NtDrops, PacketWindow, PortTraffic};
-use snic_telemetry::metrics::{Measured, Reading};
+use snic_telemetry::metrics::{Metric, Reading};
 
 /// Interval between reads of the ports' traffic.
 const PORTS_INTERVAL: Duration = Duration::from_secs(1);
@@ -30,11 +30,11 @@ pub struct CardLink {
 
 /// The links of all cards, as of their last opening. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct CardLinks(Arc<Mutex<BTreeMap<CardId, Known>>>);
+pub struct CardLinks(Arc<Mutex<BTreeMap<CardId, CardFacts>>>);
 
 /// The known facts of a card.
 #[derive(Default)]
-struct Known {
+struct CardFacts {
     link: CardLink,
     window: Option<Arc<dyn PacketWindow>>,
     generator: Option<Arc<dyn TrafficGenerator>>,
@@ -46,7 +46,7 @@ struct Known {
     too_slow: [u64; 2],
 }
 
-impl Known {
+impl CardFacts {
     /// Replaces what went through the ports; returns how many frames were lost since the last time, where some
     /// were and none before.
     fn set_ports(&mut self, ports: Vec<PortTraffic>) -> Option<u64> {
@@ -60,7 +60,7 @@ impl Known {
     }
 }
 
-impl fmt::Debug for Known {
+impl fmt::Debug for CardFacts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.link.fmt(f)
     }
@@ -204,7 +204,7 @@ impl CardLinks {
                     ("port", port.name.clone()),
                     ("cause", cause.to_owned()),
                 ];
-                Reading::new(Measured::PortLost, frames as f64, of)
+                Reading::new(Metric::PortLost, frames as f64, of)
             })
         });
         readings.collect()
@@ -252,11 +252,11 @@ mod tests {
     }
 
     /// A card whose only port loses more each time that it is asked, as far as `lost` says.
-    struct Losing {
+    struct LosingCard {
         lost: Mutex<Vec<u64>>,
     }
 
-    impl PacketWindow for Losing {
+    impl PacketWindow for LosingCard {
         fn counts(&self) -> Result<SoftCounts, WatchError> {
             let lost = self.lost.lock().pop().ok_or(WatchError::Ended)?;
             let port = PortTraffic {
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn what_ports_lost_is_in_card_and_metrics_until_the_card_is_gone() {
         let (links, card) = (CardLinks::default(), CardId::new("card0").expect("a label"));
-        links.set_window(card, Arc::new(Losing { lost: Mutex::new(vec![9, 7]) }));
+        links.set_window(card, Arc::new(LosingCard { lost: Mutex::new(vec![9, 7]) }));
         for lost in [Some(7), Some(9), None] {
             links.read_ports();
             let mut card = v1::Card { name: "cards/card0".into(), ..v1::Card::default() };
@@ -299,7 +299,7 @@ mod tests {
     #[test]
     fn each_dag_has_the_reasons_of_its_own_drops_until_the_card_is_gone() {
         let (links, card) = (CardLinks::default(), CardId::new("card0").expect("a label"));
-        links.set_window(card, Arc::new(Losing { lost: Mutex::new(vec![9, 7]) }));
+        links.set_window(card, Arc::new(LosingCard { lost: Mutex::new(vec![9, 7]) }));
         let uid = |row, incarnation| DagUid::new(row, incarnation).expect("it fits").raw();
         let told = |uid| {
             let mut dag = v1::Dag { uid, ..v1::Dag::default() };
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn losses_are_told_when_they_begin() {
-        let mut known = Known::default();
+        let mut known = CardFacts::default();
         let ports = |too_slow| vec![PortTraffic { too_slow, ..PortTraffic::default() }];
         let told = [0, 5, 8, 8, 9, 0, 2].map(|lost| known.set_ports(ports(lost)));
         assert_eq!(told, [None, Some(5), None, None, Some(1), None, Some(2)]);

@@ -9,7 +9,7 @@ use snic_domain::{Bandwidth, CardId, SensorKind};
 use snic_front::share::{CallerFlow, CallerLevel};
 use snic_ports::packets::NtDrops;
 use snic_telemetry::metrics::{
-    Measured as M, QUEUES, Reading, audit_reading, fleet_readings, publish, revocation_readings,
+    Metric as M, QUEUES, Reading, audit_reading, fleet_readings, publish, revocation_readings,
     store_readings,
 };
 use snic_telemetry::process_readings;

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
 
-use crate::hub::{Hub, Kept};
+use crate::hub::{Hub, RetainedChanges};
 use crate::services::Services;
 use crate::settings::{ServerSettings, WebSettings};
 use crate::shell::ControlPlane;
@@ -108,7 +108,7 @@ impl Bound {
     ) -> Result<(), ServeError> {
         let stopping = self.front.stopping();
         let Limits { changes_kept, changes_kept_total, .. } = self.settings.front.limits;
-        let kept = Kept { each: changes_kept, total: changes_kept_total };
+        let kept = RetainedChanges { each: changes_kept, total: changes_kept_total };
         let hub = Hub::start(&plane, kept).await;
         let hub = hub.map_err(|error| ServeError::Services(Box::new(error)))?;
         let services = Services::new(plane.clone(), hub, &self.settings, stopping.clone());

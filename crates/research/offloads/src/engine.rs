@@ -7,19 +7,9 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use super::unit::{Held, Unit, cycles};
+use super::unit::{PlacedPacket, Unit, cycles};
 use super::{Design, Offload, PacketClass, Panic, Scheduler, units};
-use crate::packets::Packets;
-
-/// A packet on its way.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Packet {
-    pub(super) flow: usize,
-    pub(super) bytes: u32,
-    pub(super) born: u64,
-    /// Number of offloads of its chain behind it.
-    next: usize,
-}
+use crate::packets::{Packet, Packets};
 
 /// Event at a cycle and in an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,26 +17,26 @@ enum Event {
     /// A sender has sent the last beat.
     Sent { sender: usize },
     /// The head of a packet is at an offload: in this unit, or by its side.
-    Arrives { offload: usize, unit: Option<usize>, packet: Held },
+    Arrives { offload: usize, unit: Option<usize>, packet: PlacedPacket },
     /// A unit is done.
-    Done { offload: usize, unit: usize, packet: Held },
+    Done { offload: usize, unit: usize, packet: PlacedPacket },
     /// A packet may leave the ingress.
     Ready,
     /// A packet is back at the ingress.
-    Back { packet: Held },
+    Back { packet: PlacedPacket },
     /// The last beat is out.
-    Out { packet: Held },
+    Out { packet: PlacedPacket },
 }
 
 /// A packet at the ingress, by priority and arrival.
-type Waiting = Reverse<(u8, u64, Held)>;
+type Waiting = Reverse<(u8, u64, PlacedPacket)>;
 
 /// One offload with its units and what passes by.
 #[derive(Debug, Default)]
 struct Station {
     units: Vec<Unit>,
     /// Packets that pass by, and their bytes with those on the way.
-    bypass: VecDeque<Held>,
+    bypass: VecDeque<PlacedPacket>,
     bypass_bytes: u64,
     /// The unit whose turn it is to send.
     turn: usize,
@@ -75,7 +65,7 @@ impl Station {
 
 /// Where a packet may go.
 #[derive(Debug, Clone, Copy)]
-enum Place {
+enum NextHop {
     Unit(usize, usize),
     Bypass(usize),
     Ingress,
@@ -98,7 +88,7 @@ pub(super) struct Engine<'a> {
     /// pipeline one.
     fresh: Vec<BinaryHeap<Waiting>>,
     /// Going round again, and their bytes with those on the way.
-    again: VecDeque<Held>,
+    again: VecDeque<PlacedPacket>,
     again_bytes: u64,
     /// The way out is free (PANIC).
     out_free: u64,
@@ -298,7 +288,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Where a packet goes from a sender; `None` where there is no room now.
-    fn place(&mut self, sender: usize, packet: Held) -> Option<Place> {
+    fn place(&mut self, sender: usize, packet: PlacedPacket) -> Option<NextHop> {
         let Packet { flow, next, .. } = self.packets[packet.0];
         let chain = &self.flows[flow].chain;
         if let Some(panic) = self.panic() {
@@ -309,8 +299,8 @@ impl<'a> Engine<'a> {
             let all = self.design.scheduler == Scheduler::StaticPipe;
             let done = all || next >= chain.len();
             return match done {
-                true => Some(Place::Out),
-                false => room(self.again_bytes).then_some(Place::Ingress),
+                true => Some(NextHop::Out),
+                false => room(self.again_bytes).then_some(NextHop::Ingress),
             };
         };
         let needed = match self.design.scheduler {
@@ -318,22 +308,22 @@ impl<'a> Engine<'a> {
             _ => chain.get(next) == Some(&sender),
         };
         if !needed {
-            return room(station.bypass_bytes).then_some(Place::Bypass(sender));
+            return room(station.bypass_bytes).then_some(NextHop::Bypass(sender));
         }
         let loads = station.units.iter().map(|unit| unit.load(self.now)).enumerate();
         let (unit, load) = loads.min_by_key(|&(_, load)| load)?;
-        room(load).then_some(Place::Unit(sender, unit))
+        room(load).then_some(NextHop::Unit(sender, unit))
     }
 
     fn place_on_crossbar(
         &mut self,
         sender: usize,
-        packet: Held,
+        packet: PlacedPacket,
         offload: Option<usize>,
         panic: Panic,
-    ) -> Option<Place> {
+    ) -> Option<NextHop> {
         let Some(offload) = offload else {
-            return (self.out_free <= self.now).then_some(Place::Out);
+            return (self.out_free <= self.now).then_some(NextHop::Out);
         };
         let now = self.now;
         let station = &mut self.stations[offload];
@@ -343,19 +333,19 @@ impl<'a> Engine<'a> {
                 if sender > 0 {
                     station.current = unit;
                 }
-                Some(Place::Unit(offload, unit))
+                Some(NextHop::Unit(offload, unit))
             }
             Some(_) => None,
             None if panic.detour && sender > 0 => {
                 let room = self.again_bytes + u64::from(packet.1) <= self.design.fifo_bytes;
-                room.then_some(Place::Ingress)
+                room.then_some(NextHop::Ingress)
             }
             None => None,
         }
     }
 
     /// Sends a packet, beat by beat.
-    fn send(&mut self, sender: usize, packet: Held, place: Place) {
+    fn send(&mut self, sender: usize, packet: PlacedPacket, place: NextHop) {
         let beats = self.design.beats(packet.1);
         let (now, hop) = (self.now, self.design.hop_cycles);
         let panic = self.panic();
@@ -369,23 +359,23 @@ impl<'a> Engine<'a> {
         let ahead = takes - beats;
         let head = now + queue + ahead + hop;
         match place {
-            Place::Unit(offload, unit) => {
+            NextHop::Unit(offload, unit) => {
                 self.stations[offload].units[unit].expect(packet.1);
                 if panic.is_some() {
                     self.stations[offload].input_free = now + queue + takes;
                 }
                 self.at(head, Event::Arrives { offload, unit: Some(unit), packet });
             }
-            Place::Bypass(offload) => {
+            NextHop::Bypass(offload) => {
                 self.stations[offload].bypass_bytes += u64::from(packet.1);
                 self.at(head, Event::Arrives { offload, unit: None, packet });
             }
-            Place::Ingress => {
+            NextHop::Ingress => {
                 self.again_bytes += u64::from(packet.1);
                 let pass = panic.map_or(0, |panic| panic.pass_cycles);
                 self.at(head + pass, Event::Back { packet });
             }
-            Place::Out => {
+            NextHop::Out => {
                 self.out_free = now + takes;
                 self.at(head + beats, Event::Out { packet });
             }

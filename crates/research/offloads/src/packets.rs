@@ -2,7 +2,15 @@
 
 use slab::Slab;
 
-use crate::engine::Packet;
+/// A packet on its way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Packet {
+    pub(super) flow: usize,
+    pub(super) bytes: u32,
+    pub(super) born: u64,
+    /// Number of offloads of its chain behind it.
+    pub(super) next: usize,
+}
 
 /// Packets at numbered places.
 #[derive(Debug, Default)]

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::{Design, Offload};
 
 /// A packet as units see it: its place, and its bytes.
-pub(super) type Held = (u32, u32);
+pub(super) type PlacedPacket = (u32, u32);
 
 /// Work of a unit.
 #[derive(Debug, Clone, Copy)]
@@ -17,13 +17,13 @@ struct Work {
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Unit {
-    queue: VecDeque<Held>,
+    queue: VecDeque<PlacedPacket>,
     queued_bytes: u64,
     /// Promised, and still on the way.
     coming: (usize, u64),
     work: Option<Work>,
     /// Packets that are done and wait for the arbiter.
-    pub(super) done: VecDeque<Held>,
+    pub(super) done: VecDeque<PlacedPacket>,
 }
 
 impl Unit {
@@ -48,7 +48,7 @@ impl Unit {
     }
 
     /// It is here.
-    pub(super) fn arrive(&mut self, packet: Held) {
+    pub(super) fn arrive(&mut self, packet: PlacedPacket) {
         self.coming.0 -= 1;
         self.coming.1 -= u64::from(packet.1);
         self.queued_bytes += u64::from(packet.1);
@@ -56,7 +56,11 @@ impl Unit {
     }
 
     /// Takes the next packet, if it is free; says until when.
-    pub(super) fn begin(&mut self, now: u64, cycles: impl Fn(u32) -> u64) -> Option<(Held, u64)> {
+    pub(super) fn begin(
+        &mut self,
+        now: u64,
+        cycles: impl Fn(u32) -> u64,
+    ) -> Option<(PlacedPacket, u64)> {
         if self.work.is_some() {
             return None;
         }
@@ -68,7 +72,7 @@ impl Unit {
     }
 
     /// It is done with a packet, which now waits for the arbiter.
-    pub(super) fn end(&mut self, packet: Held) {
+    pub(super) fn end(&mut self, packet: PlacedPacket) {
         self.work = None;
         self.done.push_back(packet);
     }

@@ -32,7 +32,7 @@ enum Owner {
 }
 
 /// A line of the table; what is `None` may be anything.
-struct Line {
+struct TrustRow {
     owner: Owner,
     is_shared: Option<bool>,
     signature: Option<KeyHolder>,
@@ -44,12 +44,12 @@ const fn line(
     is_shared: Option<bool>,
     signature: Option<KeyHolder>,
     may_pass: bool,
-) -> Line {
-    Line { owner, is_shared, signature, may_pass }
+) -> TrustRow {
+    TrustRow { owner, is_shared, signature, may_pass }
 }
 
 /// In any order: no two lines say something about one image. What no line names may not be passed.
-const TABLE: [Line; 6] = [
+const TABLE: [TrustRow; 6] = [
     line(Owner::Provider, None, None, true),
     line(Owner::OwnTenant, None, None, true),
     line(Owner::NamedTenant, Some(true), None, true),
@@ -66,7 +66,7 @@ pub fn may_pass(tenant: &str, named: &[&str], image: ImageFacts<'_>) -> bool {
         Some(owner) if named.contains(&owner) => Owner::NamedTenant,
         Some(_) => Owner::OtherTenant,
     };
-    let is_about = |line: &&Line| {
+    let is_about = |line: &&TrustRow| {
         line.owner == owner
             && line.is_shared.is_none_or(|is_shared| is_shared == image.is_shared)
             && line.signature.is_none_or(|signature| signature == image.signature)

@@ -85,14 +85,14 @@ impl Testbed {
     /// # Errors
     /// The card's profile is not valid, or the controller refuses an NT or a bitstream of the setup.
     pub fn new(setup: &Setup<'_>) -> Result<Self> {
-        Self::told(setup, setup.card.clone(), &setup.nts)
+        Self::with_profile(setup, setup.card.clone(), &setup.nts)
     }
 
     /// The same where the control plane is told another profile than the card's, and other things of NTs than are so.
     ///
     /// # Errors
     /// As [`Testbed::new`].
-    pub fn told(setup: &Setup<'_>, profile: CardProfile, nts: &[NtType]) -> Result<Self> {
+    pub fn with_profile(setup: &Setup<'_>, profile: CardProfile, nts: &[NtType]) -> Result<Self> {
         let card = SimCard::with_options(setup.card.clone(), 1, setup.options)?;
         let mut testbed = Self::of_card(card, profile, nts)?;
         for chain in &setup.chains {

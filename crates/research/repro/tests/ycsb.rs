@@ -2,11 +2,12 @@
 
 use snic_repro::Parameters;
 use snic_repro::ycsb::{
-    ARMS, Arm, Bed, CardCache, KeyValueNetwork, Load, WORKLOADS, YcsbMeasurement, YcsbWorkload,
+    ARMS, Arm, CardCache, KeyValueNetwork, Load, RunInputs, WORKLOADS, YcsbMeasurement,
+    YcsbWorkload,
 };
 
 fn run(parameters: &Parameters, arm: Arm, load: Load) -> YcsbMeasurement {
-    let bed = Bed::of_crowd(parameters);
+    let bed = RunInputs::of_crowd(parameters);
     let network = KeyValueNetwork::new(parameters, &bed, arm, load).expect("the arm is set up");
     network.run().expect("every answer is right")
 }

@@ -21,8 +21,8 @@ use std::time::Duration;
 
 use crate::backoff::Backoff;
 use crate::{
-    Answer, Change, Compare, Failed, LeaseId, Operation, Record, Refusal, Request, Revision, Told,
-    Transaction, Watch,
+    Answer, Change, Compare, Failed, LeaseId, Operation, Record, Refusal, Request, Revision,
+    Transaction, Watch, WatchUpdate,
 };
 
 /// Most candidates of an election. With more, nobody can tell who leads by one look.
@@ -68,7 +68,7 @@ pub struct Leader {
 
 /// Purpose of a request. Comes back with the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Asked {
+pub struct RequestPurpose {
     attempt: u64,
     step: Step,
 }
@@ -90,16 +90,16 @@ pub enum ElectionEvent {
     /// Time went on: see [`Candidate::due`].
     Tick,
     /// The outcome of a request.
-    Answered(Asked, Result<Answer, Failed>),
+    Answered(RequestPurpose, Result<Answer, Failed>),
     /// News of the watch, or why there is none. After [`Failed::Compacted`] or [`Failed::Invalid`] it has ended.
-    Told(Result<Told, Failed>),
+    Told(Result<WatchUpdate, Failed>),
 }
 
 /// Work that is done for a candidate.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ElectionEffect {
     /// Ask etcd, and answer with [`ElectionEvent::Answered`], also if there is no answer.
-    Ask(Asked, Request),
+    Ask(RequestPurpose, Request),
     /// Watch this instead of what was watched before.
     Watch(Watch),
 }
@@ -207,7 +207,7 @@ impl Candidate {
             ElectionEvent::Tick => Vec::new(),
             ElectionEvent::Answered(asked, _) if asked.attempt != self.attempt => Vec::new(),
             ElectionEvent::Answered(asked, outcome) => self.answered(now, asked.step, outcome),
-            ElectionEvent::Told(told) => self.told(now, told),
+            ElectionEvent::Told(told) => self.apply_update(now, told),
         });
         effects.extend(self.tick(now)); // many events in a row do not keep it from what is due
         effects
@@ -219,7 +219,7 @@ impl Candidate {
         self.attempt += 1;
         self.state = State::Resting;
         self.again = Some((now, Step::Grant));
-        let asked = Asked { attempt: self.attempt, step: Step::Resign };
+        let asked = RequestPurpose { attempt: self.attempt, step: Step::Resign };
         Some(ElectionEffect::Ask(asked, Request::Revoke(lease)))
     }
 
@@ -242,7 +242,7 @@ impl Candidate {
         if let Some(lease) = self.held_mut().filter(is_due) {
             lease.beat_sent = Some(now);
             let request = Request::KeepAlive(lease.id);
-            let asked = Asked { attempt: self.attempt, step: Step::Beat };
+            let asked = RequestPurpose { attempt: self.attempt, step: Step::Beat };
             effects.push(ElectionEffect::Ask(asked, request));
         }
         effects
@@ -271,7 +271,7 @@ impl Candidate {
 
     fn ask(&mut self, now: Duration, step: Step, request: Request) -> ElectionEffect {
         self.asked_at = now;
-        ElectionEffect::Ask(Asked { attempt: self.attempt, step }, request)
+        ElectionEffect::Ask(RequestPurpose { attempt: self.attempt, step }, request)
     }
 
     /// Creates the key, unless an earlier try whose answer was lost has done so.
@@ -369,7 +369,11 @@ impl Candidate {
         }
     }
 
-    fn told(&mut self, now: Duration, told: Result<Told, Failed>) -> Vec<ElectionEffect> {
+    fn apply_update(
+        &mut self,
+        now: Duration,
+        told: Result<WatchUpdate, Failed>,
+    ) -> Vec<ElectionEffect> {
         let State::Standing(lease, candidates) = &mut self.state else { return Vec::new() };
         let told = match told {
             Ok(told) => told,

@@ -329,7 +329,7 @@ impl Watch {
 /// News of a watch: the next changes, in the order of revisions, all of a revision at once. Without changes it
 /// is a bookmark.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct WatchUpdate {
     pub changes: Vec<Change>,
     /// All changes up to this revision have been told, its own included.
     pub until: Revision,

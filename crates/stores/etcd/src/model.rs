@@ -4,7 +4,7 @@
 //! the same, revisions included. There is one difference on purpose: a lease ends exactly when its time is over.
 //! The real one takes up to a second longer.
 //!
-//! Mishaps on the way are an input of each request ([`Mishap`]); delays are the caller's, who decides when to
+//! Mishaps on the way are an input of each request ([`NetworkFault`]); delays are the caller's, who decides when to
 //! ask and when to hand the answer on.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -12,8 +12,8 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use crate::{
-    Answer, Change, Compare, Failed, LeaseId, Operation, Record, Refusal, Request, Revision, Told,
-    Transaction, Watch,
+    Answer, Change, Compare, Failed, LeaseId, Operation, Record, Refusal, Request, Revision,
+    Transaction, Watch, WatchUpdate,
 };
 
 /// The shortest time to live that etcd grants, in seconds, with its default election timeout of 1 s.
@@ -21,7 +21,7 @@ pub const LEASE_SECONDS_MIN: u32 = 2;
 
 /// Mishap of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Mishap {
+pub enum NetworkFault {
     #[default]
     None,
     /// No member is reached, and the caller knows it.
@@ -123,13 +123,13 @@ impl EtcdModel {
         &mut self,
         at: Duration,
         request: &Request,
-        mishap: Mishap,
+        mishap: NetworkFault,
     ) -> Result<Answer, Failed> {
         match mishap {
-            Mishap::None => self.ask(at, request),
-            Mishap::Unreachable => Err(Failed::Unreachable("no member".to_owned())),
-            Mishap::RequestLost => Err(Failed::Unknown("no answer in time".to_owned())),
-            Mishap::AnswerLost => {
+            NetworkFault::None => self.ask(at, request),
+            NetworkFault::Unreachable => Err(Failed::Unreachable("no member".to_owned())),
+            NetworkFault::RequestLost => Err(Failed::Unknown("no answer in time".to_owned())),
+            NetworkFault::AnswerLost => {
                 // Whatever it was: the caller does not learn it.
                 let _ = self.ask(at, request);
                 Err(Failed::Unknown("no answer in time".to_owned()))
@@ -138,7 +138,7 @@ impl EtcdModel {
     }
 
     /// Next news of a watch: changes of at most `revisions_max` revisions, or a bookmark. The
-    /// caller goes on with the revision behind [`Told::until`]. `None`: nothing happened since.
+    /// caller goes on with the revision behind [`WatchUpdate::until`]. `None`: nothing happened since.
     ///
     /// # Errors
     ///
@@ -148,7 +148,7 @@ impl EtcdModel {
         at: Duration,
         watch: &Watch,
         revisions_max: usize,
-    ) -> Result<Option<Told>, Failed> {
+    ) -> Result<Option<WatchUpdate>, Failed> {
         self.advance(at);
         watch.check()?;
         // A compaction may take deletions of its own revision with it.
@@ -175,7 +175,7 @@ impl EtcdModel {
             }
             changes.extend(self.change(*revision, key));
         }
-        Ok(Some(Told { changes, until }))
+        Ok(Some(WatchUpdate { changes, until }))
     }
 
     /// The revision of what it holds now.

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use snic_etcd::election::{
     Candidate, ElectionEffect, ElectionEvent, ElectionSettings, Leader, Term,
 };
-use snic_etcd::{Failed, LeaseId, Refusal, Told};
+use snic_etcd::{Failed, LeaseId, Refusal, WatchUpdate};
 use tokio::task::JoinSet;
 
 use crate::connection::EtcdConnection;
-use crate::watching::Watching;
+use crate::watching::EtcdWatchStream;
 
 /// A candidate that takes part in an election while [`Campaign::next`] is called. Dropping it does not resign: the
 /// others wait for its lease to end.
@@ -17,7 +17,7 @@ use crate::watching::Watching;
 pub struct Campaign {
     connection: EtcdConnection,
     candidate: Candidate,
-    watching: Option<Watching>,
+    watching: Option<EtcdWatchStream>,
     asked: JoinSet<ElectionEvent>,
     begin: Instant,
     /// Longest time for an answer of a member: one that hangs must not cost the lease.
@@ -50,7 +50,7 @@ impl Campaign {
                 // Requests do not panic, and nobody aborts them.
                 Err(_) => return,
             },
-            told = told(&mut self.watching) => ElectionEvent::Told(told),
+            told = next_update(&mut self.watching) => ElectionEvent::Told(told),
             () = tokio::time::sleep(pause) => ElectionEvent::Tick,
         };
         if let ElectionEvent::Told(Err(Failed::Compacted(_) | Failed::Invalid(_))) = &event {
@@ -105,7 +105,7 @@ impl Campaign {
 }
 
 /// Next news of the watch; nothing ever without one.
-async fn told(watching: &mut Option<Watching>) -> Result<Told, Failed> {
+async fn next_update(watching: &mut Option<EtcdWatchStream>) -> Result<WatchUpdate, Failed> {
     match watching {
         Some(watching) => watching.next().await,
         None => std::future::pending().await,

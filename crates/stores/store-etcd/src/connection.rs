@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
 use parking_lot::Mutex;
-use snic_etcd::{Answer, Failed, Request, Revision, Watch};
+use snic_etcd::{Answer, Failed, Request, Revision};
 
 use crate::failures::failed;
 use crate::member::Member;
-use crate::watching::Watching;
 
 /// Interval at which a connection with open requests is tried (HTTP/2 pings). etcd closes those that are tried more often
 /// than every 5 s, or while nothing is open.
@@ -162,16 +161,6 @@ impl EtcdConnection {
                 });
             }
         }
-    }
-
-    /// Begins a watch. It connects when it is asked for the first time.
-    ///
-    /// # Errors
-    ///
-    /// [`Failed::Invalid`] for a watch from before revision 1.
-    pub fn watch(&self, watch: Watch) -> Result<Watching, Failed> {
-        watch.check()?;
-        Ok(Watching::new(self.clone(), watch))
     }
 
     /// The members of the cluster, as one of them knows it.

@@ -32,4 +32,4 @@ pub use bucket::{BucketSettings, bucket_of_blobs};
 pub use campaign::Campaign;
 pub use connection::{EtcdConnection, EtcdSettings, MemberInfo, TlsFiles};
 pub use objects::Objects;
-pub use watching::Watching;
+pub use watching::EtcdWatchStream;

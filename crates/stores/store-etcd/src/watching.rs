@@ -15,7 +15,7 @@
 use std::time::Duration;
 
 use etcd_client::{Event, EventType, WatchOptions, WatchResponse, WatchStream};
-use snic_etcd::{Change, Failed, Refusal, Revision, Told, Watch};
+use snic_etcd::{Change, Failed, Refusal, Revision, Watch, WatchUpdate};
 
 use crate::connection::EtcdConnection;
 use crate::failures::failed;
@@ -26,7 +26,7 @@ use crate::member::{ANSWER_BYTES_MAX, record};
 const RETRY: Duration = Duration::from_millis(200);
 
 /// A watch. Dropping it ends it.
-pub struct Watching {
+pub struct EtcdWatchStream {
     connection: EtcdConnection,
     watch: Watch,
     stream: Option<Open>,
@@ -41,13 +41,25 @@ struct Open {
     can_ask: bool,
 }
 
-impl std::fmt::Debug for Watching {
+impl std::fmt::Debug for EtcdWatchStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Watching").field("watch", &self.watch).finish_non_exhaustive()
     }
 }
 
-impl Watching {
+impl EtcdConnection {
+    /// Begins a watch. It connects when it is asked for the first time.
+    ///
+    /// # Errors
+    ///
+    /// [`Failed::Invalid`] for a watch from before revision 1.
+    pub fn watch(&self, watch: Watch) -> Result<EtcdWatchStream, Failed> {
+        watch.check()?;
+        Ok(EtcdWatchStream::new(self.clone(), watch))
+    }
+}
+
+impl EtcdWatchStream {
     pub(crate) const fn new(connection: EtcdConnection, watch: Watch) -> Self {
         Self { connection, watch, stream: None, failures: 0 }
     }
@@ -65,7 +77,7 @@ impl Watching {
     /// [`Failed::Unreachable`] after no member could be reached: the next call tries again. Until then nobody
     /// knows what has changed. A refusal ([`Failed::refusal`]): the next call tries again, too. Each call that fails takes
     /// 200 ms or longer.
-    pub async fn next(&mut self) -> Result<Told, Failed> {
+    pub async fn next(&mut self) -> Result<WatchUpdate, Failed> {
         loop {
             let outcome = match &mut self.stream {
                 Some(open) => open.stream.message().await,
@@ -98,7 +110,7 @@ impl Watching {
         }
     }
 
-    /// Asks for a bookmark, which [`Watching::next`] tells. Returns whether the member can give one at once; others
+    /// Asks for a bookmark, which [`EtcdWatchStream::next`] tells. Returns whether the member can give one at once; others
     /// give one every ten minutes on their own (`--experimental-watch-progress-notify-interval`).
     ///
     /// Members older than 3.4.31 and 3.5.13 cannot: theirs may come before the changes that it covers
@@ -161,7 +173,7 @@ impl Watching {
         }
     }
 
-    fn take(&mut self, response: &WatchResponse) -> Result<Option<Told>, Failed> {
+    fn take(&mut self, response: &WatchResponse) -> Result<Option<WatchUpdate>, Failed> {
         if response.compact_revision() > 0 {
             self.stream = None;
             return Err(Failed::Compacted(Revision(response.compact_revision() + 1)));
@@ -192,7 +204,7 @@ impl Watching {
             Revision(last.unwrap_or_else(|| {
                 response.header().map_or(0, etcd_client::ResponseHeader::revision)
             }));
-        Ok((until >= self.watch.from).then_some(Told { changes, until }))
+        Ok((until >= self.watch.from).then_some(WatchUpdate { changes, until }))
     }
 }
 

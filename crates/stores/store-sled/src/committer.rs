@@ -21,7 +21,7 @@ use snic_ports::store::{Batch, Done, StoreError, Write};
 use crate::engine::panic_text;
 use crate::follower::Follower;
 use crate::history::History;
-use crate::store::SledOptions;
+use crate::options::SledOptions;
 
 /// Largest group in commands: bounds how long the first caller of a group waits for the rest.
 const GROUP_COMMANDS_MAX: usize = 4096;

@@ -69,7 +69,7 @@ impl Follower {
     pub(crate) fn follow(&self, sequence: u64, writes: Vec<Write>) {
         let mut state = self.shared.lock();
         while state.bytes > GATHERED_BYTES_MAX && state.failure.is_none() {
-            state = self.shared.hurry(state);
+            state = self.shared.apply_now(state);
         }
         if state.gathered.is_empty() {
             self.shared.changed.notify_one();
@@ -88,7 +88,7 @@ impl Follower {
     pub(crate) fn caught_up(&self) -> Result<&SledEngine, StoreError> {
         let mut state = self.shared.lock();
         while state.failure.is_none() && (state.is_applying || !state.gathered.is_empty()) {
-            state = self.shared.hurry(state);
+            state = self.shared.apply_now(state);
         }
         match &state.failure {
             None => Ok(&self.shared.engine),
@@ -137,7 +137,7 @@ impl Shared {
     }
 
     /// Waits until what has gathered is applied, or something failed.
-    fn hurry<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn apply_now<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         state.is_urgent = true;
         self.changed.notify_one();
         self.applied.wait(state).unwrap_or_else(PoisonError::into_inner)

@@ -10,7 +10,8 @@ use snic_ports::store::{Store as _, StoreError};
 
 use crate::blobs::Blobs;
 use crate::opening::Recovery;
-use crate::store::{SledOptions, SledStore};
+use crate::options::SledOptions;
+use crate::store::SledStore;
 
 /// Content of a store's files.
 pub struct Inspected {

@@ -35,8 +35,10 @@ mod history;
 pub mod inspection;
 mod journal;
 mod opening;
+mod options;
 pub mod steady;
 mod store;
 
 pub use opening::{Opened, Recovery, is_in_use, keeps_damaged};
-pub use store::{SledOptions, SledStore};
+pub use options::SledOptions;
+pub use store::SledStore;

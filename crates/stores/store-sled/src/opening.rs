@@ -29,7 +29,8 @@ use crate::committer::Committer;
 use crate::engine::{OpenFailure, SledEngine};
 use crate::follower::Follower;
 use crate::history::{History, Records, RecoveredLog, sweep_temporaries};
-use crate::store::{SledOptions, SledStore};
+use crate::options::SledOptions;
+use crate::store::SledStore;
 
 /// Longest wait for the lock: a process that was killed may take a moment to exit.
 const LOCK_WAIT_MAX: Duration = Duration::from_millis(300);
@@ -38,6 +39,22 @@ const LOCK_POLL: Duration = Duration::from_millis(10);
 
 /// Records in one batch while sled is rebuilt: bounds its memory.
 const REBUILD_RECORDS: usize = 256;
+
+impl SledStore {
+    /// Opens the store of a folder, or makes it.
+    ///
+    /// sled's records are checked against the snapshots and journals. What sled misses is
+    /// replayed. When sled does not open, panics, or holds something else, its folder is moved
+    /// aside and it is rebuilt; [`Opened::recovered`] then says what was done and whether
+    /// an acknowledged change may be lost. Reads every record once.
+    ///
+    /// # Errors
+    /// [`StoreError::InUse`] if another process has the store, [`StoreError::Damaged`] if neither
+    /// sled nor the history can be read, [`StoreError::Io`] if the system refuses.
+    pub fn open(folder: &Path, options: SledOptions) -> Result<Opened, StoreError> {
+        open(folder, options)
+    }
+}
 
 /// The result of [`SledStore::open`].
 #[derive(Debug)]

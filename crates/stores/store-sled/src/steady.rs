@@ -15,7 +15,8 @@ use snic_ports::store::{Batch, Store, StoreError};
 use crate::blobs::Blobs;
 use crate::history::{Records, RecoveredLog};
 use crate::opening::{self, Recovery};
-use crate::store::{SledOptions, SledStore};
+use crate::options::SledOptions;
+use crate::store::SledStore;
 
 /// Wait before looking again whether the store can be written.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -4,7 +4,6 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use snic_domain::Digest;
 use snic_ports::store::snapshot::Snapshot;
@@ -13,33 +12,6 @@ use snic_ports::store::{Batch, Done, Store, StoreError, check_limits};
 use crate::blobs::Blobs;
 use crate::committer::{Command, Committer};
 use crate::follower::Follower;
-use crate::opening::{self, Opened};
-
-/// Options of the store. `Default` suits a host with thousands of DAGs. While a snapshot is taken,
-/// changes wait: some ten milliseconds for each 10 MB of records.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SledOptions {
-    /// sled's page cache, in bytes. Without a bound of ours it would take 1 GiB.
-    pub cache_bytes: u64,
-    /// Groups in the journal before the next snapshot, 1 or more: what an opening has to replay.
-    pub snapshot_groups: u64,
-    /// Time between snapshots while anything changes. A snapshot that did not succeed is tried
-    /// again after it.
-    pub snapshot_interval: Duration,
-    /// Size of the journal in bytes before the next snapshot.
-    pub journal_bytes_max: u64,
-}
-
-impl Default for SledOptions {
-    fn default() -> Self {
-        Self {
-            cache_bytes: 64 << 20,
-            snapshot_groups: 10_000,
-            snapshot_interval: Duration::from_secs(300),
-            journal_bytes_max: 64 << 20,
-        }
-    }
-}
 
 /// The embedded [`Store`]. Dropping it finishes what was submitted, answers it, takes a snapshot
 /// and closes; use [`SledStore::close`] to have that explicit.
@@ -56,20 +28,6 @@ pub struct SledStore {
 }
 
 impl SledStore {
-    /// Opens the store of a folder, or makes it.
-    ///
-    /// sled's records are checked against the snapshots and journals. What sled misses is
-    /// replayed. When sled does not open, panics, or holds something else, its folder is moved
-    /// aside and it is rebuilt; [`Opened::recovered`] then says what was done and whether
-    /// an acknowledged change may be lost. Reads every record once.
-    ///
-    /// # Errors
-    /// [`StoreError::InUse`] if another process has the store, [`StoreError::Damaged`] if neither
-    /// sled nor the history can be read, [`StoreError::Io`] if the system refuses.
-    pub fn open(folder: &Path, options: SledOptions) -> Result<Opened, StoreError> {
-        opening::open(folder, options)
-    }
-
     /// Closes the store: everything submitted is answered, and a snapshot is taken.
     pub fn close(self) {
         drop(self);
@@ -182,8 +140,10 @@ impl Store for SledStore {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::channel;
+    use std::time::Duration;
 
     use super::*;
+    use crate::options::SledOptions;
 
     fn open(folder: &Path) -> SledStore {
         SledStore::open(folder, SledOptions::default()).unwrap().store

@@ -53,17 +53,17 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Line {
+    struct TestArguments {
         #[command(flatten)]
         size: FleetSize,
     }
 
     #[test]
     fn the_size_is_passed_on_in_order_and_has_limits() {
-        let line = Line::try_parse_from(["fleet", "--hosts", "5", "--members", "3"]);
+        let line = TestArguments::try_parse_from(["fleet", "--hosts", "5", "--members", "3"]);
         assert_eq!(line.expect("allowed").size.arguments(), ["3", "3", "5"]);
         for wrong in [["fleet", "--members", "0"], ["fleet", "--hosts", "17"]] {
-            assert!(Line::try_parse_from(wrong).is_err(), "{wrong:?}");
+            assert!(TestArguments::try_parse_from(wrong).is_err(), "{wrong:?}");
         }
     }
 }

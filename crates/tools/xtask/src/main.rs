@@ -32,6 +32,7 @@ mod programs;
 mod proto;
 mod report;
 mod suite;
+mod tested;
 mod tidy;
 mod tier;
 mod transcript;

@@ -13,9 +13,9 @@ use crate::command::{self, cargo};
 use crate::mutants::{self, Selection};
 use crate::programs::{self, TestProgram};
 use crate::report::Tally;
-use crate::suite;
+use crate::tested::{sum, tested};
 use crate::tidy::tracked;
-use crate::tier::{MachineUse, Tier};
+use crate::tier::{FEATURES, MachineUse, Tier};
 use crate::workspace::{Member, Workspace};
 
 /// Beginning of the `#[ignore]` of a test for the night, as the sources have it.
@@ -41,7 +41,7 @@ pub fn long_tests(workspace: &Workspace) -> anyhow::Result<Tally> {
     }
     let names: Vec<&str> = marked.iter().map(|member| &*member.name).collect();
     println!("tests for the night: {}", names.join(", "));
-    suite::tested(optimised(workspace, &names)?, Tier::Nightly, Vec::new())
+    tested(optimised(workspace, &names)?, Tier::Nightly, Vec::new())
 }
 
 /// Whether a package has a test for the night, by its folder or its attribute.
@@ -76,7 +76,7 @@ fn optimised(workspace: &Workspace, packages: &[&str]) -> anyhow::Result<Vec<Tes
     selection.extend(packages.iter().flat_map(|name| ["-p".to_owned(), (*name).to_owned()]));
     let is_chosen =
         |feature: &&str| packages.iter().any(|name| feature.starts_with(&format!("{name}/")));
-    let features: Vec<&str> = suite::FEATURES[1].split(',').filter(is_chosen).collect();
+    let features: Vec<&str> = FEATURES[1].split(',').filter(is_chosen).collect();
     if !features.is_empty() {
         selection.extend(["--features".to_owned(), features.join(",")]);
     }
@@ -108,7 +108,7 @@ fn try_seed(
         program.set("PROPTEST_RNG_SEED", &seed.to_string());
         program.set("PROPTEST_CASES", CASES);
     }
-    let (total, failures) = suite::sum(programs::run(all, out)?);
+    let (total, failures) = sum(programs::run(all, out)?);
     for failure in &failures {
         writeln!(out, "failed with a fresh seed: {failure}")?;
     }

@@ -11,11 +11,12 @@ use anyhow::bail;
 use crate::command::{self, cargo};
 use crate::nightly;
 use crate::packages;
-use crate::programs::{self, TestProgram};
+use crate::programs;
 use crate::proto;
 use crate::report::{Report, Tally, seconds, words};
+use crate::tested::tested;
 use crate::tidy;
-use crate::tier::Tier;
+use crate::tier::{FEATURES, Tier};
 use crate::transcript::{TestSummary, Transcript};
 use crate::workspace::Workspace;
 
@@ -184,11 +185,6 @@ fn drive(
     report
 }
 
-/// Features that packages are built with.
-pub const SHIPPED: [&str; 2] = ["--features", "snicd/cedar,snic-fleetd/s3"];
-/// The same, which are to be tested, and that of tests that take long to build.
-pub const FEATURES: [&str; 2] = ["--features", "snicd/cedar,snic-fleetd/s3,snic-integration/ci"];
-
 fn format(workspace: &Workspace) -> anyhow::Result<Tally> {
     command::succeeds(&mut cargo(&workspace.root, &["fmt", "--all", "--check"])).map(Tally::one)
 }
@@ -230,36 +226,6 @@ fn more_tests(workspace: &Workspace) -> anyhow::Result<Tally> {
     tested(built, Tier::Ci, vec![examples])
 }
 
-/// Cases of each property with each change, a quarter of proptest's own number; a night has four thousand.
-const CASES: &str = "64";
-
-/// Runs what a tier has of these programs; with what was counted before.
-pub fn tested(
-    all: Vec<TestProgram>,
-    tier: Tier,
-    mut summaries: Vec<TestSummary>,
-) -> anyhow::Result<Tally> {
-    let mut runs = Vec::new();
-    for mut program in all {
-        if std::env::var_os("RUST_BACKTRACE").is_none() {
-            program.set("RUST_BACKTRACE", "1"); // a failure may not be reproducible
-        }
-        // The same cases in every run, so that a failure belongs to its commit. Without the seed
-        // (`cargo test -p …`), each run tries other cases.
-        if std::env::var_os("PROPTEST_RNG_SEED").is_none() {
-            program.set("PROPTEST_RNG_SEED", "2024");
-        }
-        if tier == Tier::Test && std::env::var_os("PROPTEST_CASES").is_none() {
-            program.set("PROPTEST_CASES", CASES);
-        }
-        runs.extend(program.runs_of(tier)?);
-    }
-    summaries.extend(programs::run(runs, &mut std::io::stdout())?);
-    let (total, failures) = sum(summaries);
-    failures.iter().for_each(|failure| println!("failed: {failure}"));
-    Ok(total)
-}
-
 fn documentation_tests(workspace: &Workspace) -> anyhow::Result<TestSummary> {
     let arguments = [&["test", "--workspace", "--doc", "--no-fail-fast"], &FEATURES[..]].concat();
     let mut command = cargo(&workspace.root, &arguments);
@@ -268,16 +234,6 @@ fn documentation_tests(workspace: &Workspace) -> anyhow::Result<TestSummary> {
     let (out, read) = (&mut std::io::stdout(), |line: &str| transcript.line(line));
     let status = command::streamed(&mut command, programs::LONGEST, out, read)?;
     Ok(transcript.finish(status.success()))
-}
-
-/// The counts of all, and what failed.
-pub fn sum(summaries: Vec<TestSummary>) -> (Tally, Vec<String>) {
-    let (mut total, mut failures) = (Tally::default(), Vec::new());
-    for summary in summaries {
-        total += summary.total;
-        failures.extend(summary.failures);
-    }
-    (total, failures)
 }
 
 fn docs(workspace: &Workspace) -> anyhow::Result<Tally> {

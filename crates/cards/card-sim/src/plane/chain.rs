@@ -20,9 +20,9 @@ use snic_tables::{DropCause, Table};
 use super::access::Access;
 use super::outside::AfterNt;
 use super::{
-    Claim, NIL, Packet, PacketCopy, Plane, PlaneOptions, Queue, Rank, Room, bank_index, key,
+    Claim, NIL, Packet, PacketCopy, Plane, PlaneOptions, Queue, Rank, StoreShare, bank_index, key,
 };
-use crate::context::Counted;
+use crate::context::CountedPacket;
 use crate::region::NEVER;
 use crate::wheel::Event;
 
@@ -136,7 +136,10 @@ impl Plane {
         let PacketCopy { packet, .. } = self.copies[at];
         self.copies[at].claim = claim;
         self.packets[packet].claim = claim;
-        self.set_room(packet, if claim.is_beyond() { Room::Beyond } else { Room::Within });
+        self.set_room(
+            packet,
+            if claim.is_beyond() { StoreShare::Beyond } else { StoreShare::Within },
+        );
     }
 
     #[inline]
@@ -321,10 +324,10 @@ impl Plane {
     /// The copy's head is through an NT's pipeline; where the NT accesses memory, it waits for that.
     pub(super) fn leave(&mut self, at: u32) {
         if self.accesses.is_empty() {
-            return self.pass_on(at);
+            return self.forward_head(at);
         }
         match self.access(at) {
-            Access::None => self.pass_on(at),
+            Access::None => self.forward_head(at),
             Access::Answered(cycle) => self.wheel.at(cycle, Event::Answer { copy: at }),
             Access::Fault => {
                 let region = self.copies[at].region;
@@ -335,7 +338,7 @@ impl Plane {
     }
 
     /// The copy's head leaves the NT it is in.
-    pub(super) fn pass_on(&mut self, at: u32) {
+    pub(super) fn forward_head(&mut self, at: u32) {
         let copy = &mut self.copies[at];
         let number = copy.region;
         let region = &mut self.regions[usize::from(number)];
@@ -355,7 +358,7 @@ impl Plane {
         if region.contexts.keeps(slot) {
             let packet = &self.packets[copy.packet];
             let (uid, bytes) = (packet.uid.raw(), copy.bits / 8);
-            region.contexts.count(slot, Counted { uid, flow: packet.source, bytes });
+            region.contexts.count(slot, CountedPacket { uid, flow: packet.source, bytes });
             *self.counted.entry(uid).or_default() += 1;
         }
         let mut returned = copy.held & bit;

@@ -55,7 +55,7 @@ impl Plane {
             }
         }
         self.in_flight -= 1;
-        self.let_go(at);
+        self.release_holder(at);
     }
 
     /// The packet is dropped.
@@ -72,7 +72,7 @@ impl Plane {
             frames.gone(frame, cause);
         }
         self.in_flight -= 1;
-        self.let_go(at);
+        self.release_holder(at);
     }
 
     fn record(&mut self, at: u32, outcome: PacketOutcome) {
@@ -92,7 +92,7 @@ impl Plane {
     }
 
     /// One holder less; the last gives the packet's place, cells and table version back.
-    pub(super) fn let_go(&mut self, at: u32) {
+    pub(super) fn release_holder(&mut self, at: u32) {
         let packet = &mut self.packets[at];
         packet.holders -= 1;
         if packet.holders > 0 {

@@ -9,7 +9,7 @@ use snic_ports::packets::PacketStep;
 use snic_tables::{ClassifierRow, DagRow, DropCause, NONE};
 
 use super::source::SourceSlot;
-use super::{Claim, Ingress, NIL, Packet, Plane, Rank, Room};
+use super::{Claim, Ingress, NIL, Packet, Plane, Rank, StoreShare};
 use crate::load::LoadMeter;
 use crate::region::{NEVER, Region};
 use crate::shaper::Verdict;
@@ -282,7 +282,7 @@ impl Plane {
         let Arrival { source, sequence, bytes, uid, ready_since } = arrival;
         self.stats.packets_in += 1;
         self.in_flight += 1;
-        self.cells_of[Room::Within as usize] += u64::from(self.timing.beats(bytes));
+        self.cells_of[StoreShare::Within as usize] += u64::from(self.timing.beats(bytes));
         let slot = self.sources.get(source as usize);
         let sender = slot.and_then(|slot| slot.generator.as_ref());
         let packet = Packet {
@@ -304,7 +304,7 @@ impl Plane {
             joining: 0,
             synchronised: false,
             stored: false,
-            room: Room::Within,
+            room: StoreShare::Within,
             holders: 1,
             failed: None,
             back: false,
@@ -355,7 +355,7 @@ impl Plane {
         // senders send too much, one more still finds room (dynamic queue length thresholds,
         // Choudhury and Hahne, IEEE/ACM ToN 6(2), 1998).
         let free =
-            (self.cells / WAITING_PART).saturating_sub(self.cells_of[Room::Waiting as usize]);
+            (self.cells / WAITING_PART).saturating_sub(self.cells_of[StoreShare::Waiting as usize]);
         let room = (free * u64::from(self.timing.beat_bytes)).min(self.options.shaper_queue.get());
         let Some(limiter) = self.limiters.get_mut(usize::from(row.rate_limiter)) else {
             return self.drop_packet(at, DropCause::RateLimited);
@@ -368,7 +368,7 @@ impl Plane {
                 if !self.store(at, bytes) {
                     return self.drop_packet(at, DropCause::StoreFull);
                 }
-                self.set_room(at, Room::Waiting);
+                self.set_room(at, StoreShare::Waiting);
                 let limiter = &mut self.limiters[usize::from(row.rate_limiter)];
                 if let Some(before) = limiter.push(at, bytes) {
                     self.packets[before].next = at;
@@ -406,7 +406,7 @@ impl Plane {
     }
 
     /// Counts a packet's cells in another part of the packet store.
-    pub(super) fn set_room(&mut self, at: u32, room: Room) {
+    pub(super) fn set_room(&mut self, at: u32, room: StoreShare) {
         let cells = u64::from(self.timing.beats(self.packets[at].bytes));
         let before = std::mem::replace(&mut self.packets[at].room, room);
         self.cells_of[room as usize] += cells;
@@ -453,8 +453,9 @@ impl Plane {
         };
         let rank = claim.rank(self.now);
         let (beyond, is_early) = (rank == Rank::Beyond, rank == Rank::Early);
-        self.set_room(at, if beyond { Room::Beyond } else { Room::Within });
-        let is_over = beyond && self.cells_of[Room::Beyond as usize] > self.cells / BEYOND_PART;
+        self.set_room(at, if beyond { StoreShare::Beyond } else { StoreShare::Within });
+        let is_over =
+            beyond && self.cells_of[StoreShare::Beyond as usize] > self.cells / BEYOND_PART;
         let kept = self.cells / DUE_PART + claim.used_of(self.now, self.cells / CALM_PART);
         if is_over || is_early && self.cells_free < kept {
             return self.drop_packet(at, DropCause::RateLimited);

@@ -126,7 +126,7 @@ impl Default for PlaneOptions {
 
 /// End of something that is not the data plane's.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Ended {
+pub(crate) enum EndedWork {
     /// A load, by its generation.
     Load(u32),
     /// End of a command to a region's wrapper about state, by its generation.
@@ -171,7 +171,7 @@ impl Timing {
 
 /// A part of the packet store: how much of it such packets may have is limited.
 #[derive(Debug, Clone, Copy)]
-enum Room {
+enum StoreShare {
     /// Packets within their promises: all that is left.
     Within,
     /// Packets that wait at token buckets.
@@ -212,7 +212,7 @@ struct Packet {
     /// Whether it lies in the packet store.
     stored: bool,
     /// Part of the packet store that its cells are of.
-    room: Room,
+    room: StoreShare,
     /// Holders of its place: itself while it is on the card, and copies that nobody waits for.
     holders: u8,
     failed: Option<DropCause>,
@@ -296,7 +296,7 @@ pub(crate) struct Plane {
     limiters: Vec<Limiter>,
     cells_free: u64,
     cells: u64,
-    /// Cells of the packets on the card, by [`Room`].
+    /// Cells of the packets on the card, by [`StoreShare`].
     cells_of: [u64; 3],
     spread: InstanceSelector,
     /// Copies that wait for credits, by bank and instance.
@@ -413,7 +413,7 @@ impl Plane {
 
     /// Does what happens until the end of cycle `until`; hands out the end of a load or of a move of
     /// state, which are not the data plane's.
-    pub(crate) fn run(&mut self, until: u64) -> Option<Ended> {
+    pub(crate) fn run(&mut self, until: u64) -> Option<EndedWork> {
         loop {
             // Credits are back before anything else happens in their cycle.
             let before = until.min(self.calls_at - 1);
@@ -434,7 +434,7 @@ impl Plane {
                 Event::Dispatch { copy } => self.dispatch(copy),
                 Event::Reach { copy } => self.reach(copy),
                 Event::Leave { copy } => self.leave(copy),
-                Event::Answer { copy } => self.pass_on(copy),
+                Event::Answer { copy } => self.forward_head(copy),
                 Event::Credit { region, slot } => self.credit(region, slot),
                 Event::Room { region } => self.serve(region),
                 Event::Received { packet } => self.received(packet),
@@ -442,9 +442,9 @@ impl Plane {
                 Event::Passed { packet } => self.passed(packet),
                 Event::Out { packet } => self.go_out(packet),
                 Event::EgressFree => self.egress_free(),
-                Event::LoadEnds { generation } => return Some(Ended::Load(generation)),
+                Event::LoadEnds { generation } => return Some(EndedWork::Load(generation)),
                 Event::StateEnds { region, generation } => {
-                    return Some(Ended::State(region, generation));
+                    return Some(EndedWork::State(region, generation));
                 }
             }
         }

@@ -9,7 +9,7 @@ use snic_tables::{DropCause, RowKey, Table};
 
 use super::ingress::Arrival;
 use super::{NIL, Packet, PacketCopy, Plane, bank_index};
-use crate::frames::{FrameAtNt, FrameId, Frames, MadeFrame, Passed, Sighting};
+use crate::frames::{FrameAtNt, FrameId, Frames, MadeFrame, NtOutcome, Sighting};
 use crate::region::slots;
 use crate::traffic::Header;
 use crate::wheel::Event;
@@ -55,12 +55,12 @@ impl Plane {
     #[inline]
     pub(super) fn saw(&mut self, packet: u32, step: PacketStep) {
         if self.watched {
-            self.tell_step(packet, step);
+            self.report_step(packet, step);
         }
     }
 
     #[cold]
-    fn tell_step(&mut self, packet: u32, step: PacketStep) {
+    fn report_step(&mut self, packet: u32, step: PacketStep) {
         let now = self.time();
         let packet = &self.packets[packet];
         if let (Some(frame), Some(frames)) = (packet.frame(), &mut self.frames) {
@@ -83,7 +83,7 @@ impl Plane {
     }
 
     /// Rows of DAGs or of ports changed: who holds the frames follows.
-    pub(crate) fn tell_dags(
+    pub(crate) fn report_dags(
         &mut self,
         changed: &[RowKey],
         configurations: &BTreeMap<(u32, u32), Arc<[u8]>>,
@@ -119,13 +119,13 @@ impl Plane {
             self.add_made(at, made);
         }
         match passed {
-            Passed::On { bytes } => self.resize(at, bytes),
-            Passed::Back { bytes } => {
+            NtOutcome::On { bytes } => self.resize(at, bytes),
+            NtOutcome::Back { bytes } => {
                 self.turn_back(at);
                 self.resize(at, bytes)
             }
-            Passed::Dropped => self.end_copy(at, DropCause::ByNt),
-            Passed::UsedUp => self.end_copy(at, DropCause::UsedUp),
+            NtOutcome::Dropped => self.end_copy(at, DropCause::ByNt),
+            NtOutcome::UsedUp => self.end_copy(at, DropCause::UsedUp),
         }
     }
 

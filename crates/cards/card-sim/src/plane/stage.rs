@@ -173,7 +173,7 @@ impl Plane {
         let packet = &mut self.packets[at];
         packet.failed = packet.failed.or(failed);
         if !joined {
-            return self.let_go(at);
+            return self.release_holder(at);
         }
         packet.joining -= 1;
         if packet.joining > 0 {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::rig::{Rig, uid};
 use proptest::prelude::*;
-use snic_card_sim::{FrameAtNt, FrameId, Frames, Header, MadeFrame, Passed, Sighting};
+use snic_card_sim::{FrameAtNt, FrameId, Frames, Header, MadeFrame, NtOutcome, Sighting};
 use snic_domain::Timestamp;
 use snic_tables::{DagRow, DropCause};
 
@@ -31,19 +31,19 @@ struct Told {
 }
 
 impl Frames for Told {
-    fn pass(&mut self, passage: &FrameAtNt) -> Passed {
+    fn pass(&mut self, passage: &FrameAtNt) -> NtOutcome {
         let deed = self.deeds[self.next % self.deeds.len()];
         self.next += 1;
         match deed {
-            Deed::Resize(bytes) => Passed::On { bytes },
-            Deed::Back(bytes) => Passed::Back { bytes },
+            Deed::Resize(bytes) => NtOutcome::On { bytes },
+            Deed::Back(bytes) => NtOutcome::Back { bytes },
             Deed::Make(bytes, back) => {
                 self.numbers += 1;
                 self.made.push_back(MadeFrame { frame: FrameId(self.numbers), bytes, back });
-                Passed::On { bytes: passage.bytes }
+                NtOutcome::On { bytes: passage.bytes }
             }
-            Deed::Drop => Passed::Dropped,
-            Deed::UseUp => Passed::UsedUp,
+            Deed::Drop => NtOutcome::Dropped,
+            Deed::UseUp => NtOutcome::UsedUp,
         }
     }
 

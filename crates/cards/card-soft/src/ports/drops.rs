@@ -28,7 +28,7 @@ impl TapDrops {
     /// Begins to look at this device.
     pub(super) fn watch(device: &File) -> io::Result<Self> {
         let total = Arc::new(AtomicU64::new(0));
-        let mut look = Look { device: device.try_clone()?, namespace: None, before: None };
+        let mut look = DropsView { device: device.try_clone()?, namespace: None, before: None };
         let weak = Arc::downgrade(&total);
         std::thread::Builder::new().name("card-drops".into()).spawn(move || look.run(&weak))?;
         Ok(Self { total, taken: 0 })
@@ -44,7 +44,7 @@ impl TapDrops {
 }
 
 /// The thread's view of a device.
-struct Look {
+struct DropsView {
     device: File,
     /// The namespace that the thread is in: that of the device, when it last looked.
     namespace: Option<(u64, u64)>,
@@ -52,7 +52,7 @@ struct Look {
     before: Option<u64>,
 }
 
-impl Look {
+impl DropsView {
     fn run(&mut self, total: &Weak<AtomicU64>) {
         while let Some(total) = total.upgrade() {
             // A device that is gone, or a namespace that is closed to the card, says no more.

@@ -104,7 +104,7 @@ fn cut(
     pool: &Pool,
     out: &mut VecDeque<Packet>,
 ) -> Received {
-    if segments::cut(merged, offload, pool, out) == segments::Cut::Refused {
+    if segments::cut(merged, offload, pool, out) == segments::CutOutcome::Refused {
         return Received::TooLong;
     }
     if tag.is_some() {

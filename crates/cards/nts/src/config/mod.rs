@@ -10,7 +10,8 @@ mod non_ip;
 mod schema;
 mod value;
 
-pub(crate) use non_ip::{NON_IP, NonIp};
+pub(crate) use non_ip::NonIp;
+pub(crate) use schema::NON_IP;
 pub use schema::{Field, Kind, Schema};
 pub use value::{InvalidValue, IpPrefix, Mac, PortRange, Secret};
 

@@ -5,19 +5,11 @@ use std::str::FromStr;
 use etherparse::EtherType;
 use serde::Deserialize;
 
-use super::{Field, InvalidValue, Kind};
+use super::InvalidValue;
 use crate::wire::{ETHER_TYPE_MIN, is_tag};
 
 /// Most entries of a list: each frame other than IP is compared with all of them.
 const ENTRIES_MAX: usize = 16;
-
-/// The field of NTs that have to read a frame before they let it through.
-pub(crate) const NON_IP: Field = Field::optional(
-    "non_ip",
-    Kind::NonIp,
-    "Which frames other than IP pass: \"accept\" for ARP alone (default), \"drop\" for none, or a list of \
-     \"arp\" and EtherTypes such as \"0x88b5\", whose content is not looked at.",
-);
 
 /// The frames other than IP that pass.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

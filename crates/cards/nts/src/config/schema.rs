@@ -76,6 +76,14 @@ pub enum Kind {
     },
 }
 
+/// The field of NTs that have to read a frame before they let it through.
+pub(crate) const NON_IP: Field = Field::optional(
+    "non_ip",
+    Kind::NonIp,
+    "Which frames other than IP pass: \"accept\" for ARP alone (default), \"drop\" for none, or a list of \
+     \"arp\" and EtherTypes such as \"0x88b5\", whose content is not looked at.",
+);
+
 impl Field {
     /// A field that must be there.
     pub const fn required(name: &'static str, kind: Kind, description: &'static str) -> Self {

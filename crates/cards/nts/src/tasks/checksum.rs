@@ -4,6 +4,7 @@ use serde::Deserialize;
 use snic_domain::Timestamp;
 
 use crate::config::{Configuration, Field, InvalidConfiguration, Kind, NON_IP, NonIp, Schema};
+use crate::tasks::read_ip::read_ip;
 use crate::wire::{self, Verified};
 use crate::{Context, DropReason, NetworkTask, Packet, Verdict};
 
@@ -54,7 +55,7 @@ impl NetworkTask for Checksum {
         let Some(settings) = &self.settings else {
             return Verdict::Drop(DropReason::Unconfigured);
         };
-        let layout = match wire::read_ip(packet.bytes(), &settings.non_ip) {
+        let layout = match read_ip(packet.bytes(), &settings.non_ip) {
             Ok(layout) => layout,
             Err(verdict) => return verdict,
         };

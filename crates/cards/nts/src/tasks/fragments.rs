@@ -131,7 +131,7 @@ struct Assembly<V> {
 
 /// A fragment that waits.
 #[derive(Debug)]
-struct Held {
+struct WaitingFragment {
     key: Key,
     /// Its place among the frames.
     slot: usize,
@@ -194,7 +194,7 @@ pub(crate) struct Fragments<V> {
     /// Packets that were let through, as they left.
     sent: AgingTable<Key, Sent, 1>,
     /// In the order in which they came.
-    held: VecDeque<Held>,
+    held: VecDeque<WaitingFragment>,
     /// The frames of those: one piece, of which the system provides what was written to.
     frames: Box<[u8]>,
     free: Vec<usize>,
@@ -383,14 +383,14 @@ impl<V: Copy> Fragments<V> {
         let slot = self.free.pop().expect("the oldest gave its place back");
         let bytes = frame.len();
         self.frames[slot * HELD_BYTES_MAX..][..bytes].copy_from_slice(frame);
-        self.held.push_back(Held { key, slot, bytes, until: now + LIFETIME });
+        self.held.push_back(WaitingFragment { key, slot, bytes, until: now + LIFETIME });
         Ok(Arrival::Held)
     }
 
     fn drop_oldest(&mut self, emitted: &mut Emitted) {
         if let Some(oldest) = self.held.pop_front() {
             self.free.push(oldest.slot);
-            emitted.give_up_orphans(1);
+            emitted.drop_orphans(1);
         }
     }
 
@@ -398,7 +398,7 @@ impl<V: Copy> Fragments<V> {
     fn give_up(&mut self, key: &Key, emitted: &mut Emitted) {
         let mut count = 0;
         self.take(key, |_| count += 1);
-        emitted.give_up_orphans(count);
+        emitted.drop_orphans(count);
     }
 
     /// Takes out what waits, in the order in which it came.
@@ -409,7 +409,7 @@ impl<V: Copy> Fragments<V> {
                 at += 1;
                 continue;
             }
-            if let Some(Held { slot, bytes, .. }) = self.held.remove(at) {
+            if let Some(WaitingFragment { slot, bytes, .. }) = self.held.remove(at) {
                 each(&self.frames[slot * HELD_BYTES_MAX..][..bytes]);
                 self.free.push(slot);
             }

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use snic_domain::Timestamp;
 
-use super::path_mtu::IPV6_MTU_MIN;
 use crate::packet::NoRoom;
 use crate::wire::{self, Fragment, IcmpMessage, Layout, TunnelHeader, protocol};
 use crate::{Context, Direction, Packet};
 
+/// The smallest MTU of a path with IPv6 (RFC 8200, section 5).
+pub(crate) const IPV6_MTU_MIN: usize = 1_280;
 /// Longest ICMP error: RFC 1812, section 4.3.2.3.
 const IPV4_ERROR_BYTES_MAX: usize = 576;
 const IPV4_BYTES: usize = 20;

@@ -17,6 +17,7 @@ use super::memcached::{self, HEADER_BYTES, Header, MemcachedRequest};
 use crate::aging::{AgingTable, EntryAge, KeyedHash, Lookup};
 use crate::config::{Configuration, Field, InvalidConfiguration, Kind, Mac, NON_IP, NonIp, Schema};
 use crate::state::{self, InvalidState};
+use crate::tasks::read_ip::read_ip;
 use crate::wire::{self, Endpoint, Flow, Fragment, Layout, Side, Verified, protocol, rewrite};
 use crate::{Context, Direction, DropReason, NetworkTask, Packet, Verdict};
 
@@ -135,7 +136,7 @@ impl Settings {
 
 /// A write that waits for answers: which servers did it, which did not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-struct Outstanding {
+struct PendingWrite {
     done: u8,
     failed: u8,
     is_answered: bool,
@@ -143,7 +144,7 @@ struct Outstanding {
 
 /// The flow from the client to the service, and the request's id.
 type RequestKey = (Flow, u16);
-type Table = AgingTable<RequestKey, Outstanding, 1>;
+type Table = AgingTable<RequestKey, PendingWrite, 1>;
 
 pub(crate) struct KvReplication {
     hash: KeyedHash,
@@ -184,7 +185,7 @@ impl NetworkTask for KvReplication {
         let Some(active) = &mut self.active else {
             return Verdict::Drop(DropReason::Unconfigured);
         };
-        let layout = match wire::read_ip(packet.bytes(), &active.settings.non_ip) {
+        let layout = match read_ip(packet.bytes(), &active.settings.non_ip) {
             Ok(layout) => layout,
             Err(verdict) => return verdict,
         };
@@ -203,7 +204,7 @@ impl NetworkTask for KvReplication {
     }
 
     fn restore(&mut self, now: Timestamp, bytes: &[u8]) -> Result<(), InvalidState> {
-        let saved: Vec<(RequestKey, Outstanding, Duration)> =
+        let saved: Vec<(RequestKey, PendingWrite, Duration)> =
             state::read(SCHEMA.nt_type, STATE_VERSION, bytes)?;
         let Some(active) = &self.active else { return Ok(()) };
         let allowed = active.settings.requests_max;
@@ -289,7 +290,7 @@ impl Active {
         if let Some(id) = old {
             self.requests.remove(id);
         }
-        let added = self.requests.insert(request, Outstanding::default(), 0, now);
+        let added = self.requests.insert(request, PendingWrite::default(), 0, now);
         added.map(|_| ()).ok_or(DropReason::TableFull)
     }
 
@@ -329,7 +330,7 @@ impl Active {
     }
 }
 
-impl Outstanding {
+impl PendingWrite {
     /// Takes in what a server says; whether that is what the client is to hear.
     fn take(&mut self, sender: usize, is_success: bool, acks: u32, count: u32) -> bool {
         let bit = 1 << sender;
@@ -391,7 +392,7 @@ mod tests {
         udp_between(CLIENT, SERVICE, &datagram(id, text))
     }
 
-    fn tell(server: usize, id: u16, text: &[u8]) -> Vec<u8> {
+    fn reply(server: usize, id: u16, text: &[u8]) -> Vec<u8> {
         udp_between(SERVERS[server], CLIENT, &datagram(id, text))
     }
 
@@ -412,9 +413,9 @@ mod tests {
         }
         let read = bench.run(&ask(2, b"get k\r\n"));
         assert!(read.emitted.is_empty());
-        let back = bench.run(&tell(0, 2, b"END\r\n"));
+        let back = bench.run(&reply(0, 2, b"END\r\n"));
         assert_eq!(back.frame, udp_between(SERVICE, CLIENT, &datagram(2, b"END\r\n")));
-        let strange = bench.run(&tell(1, 2, b"END\r\n")).verdict;
+        let strange = bench.run(&reply(1, 2, b"END\r\n")).verdict;
         assert_eq!(strange, Verdict::Drop(DropReason::UnexpectedReply));
     }
 
@@ -425,9 +426,9 @@ mod tests {
             assert_eq!(bench.run(&ask(id, SET)).verdict, Verdict::Forward);
         }
         assert_eq!(bench.run(&ask(5, SET)).verdict, Verdict::Drop(DropReason::TableFull));
-        assert_eq!(bench.run(&tell(2, 1, b"STORED\r\n")).verdict, Verdict::Consume);
+        assert_eq!(bench.run(&reply(2, 1, b"STORED\r\n")).verdict, Verdict::Consume);
         bench.restart();
-        assert_eq!(bench.run(&tell(1, 1, b"STORED\r\n")).verdict, Verdict::Forward);
+        assert_eq!(bench.run(&reply(1, 1, b"STORED\r\n")).verdict, Verdict::Forward);
         bench.wait_secs(1);
         assert_eq!(bench.run(&ask(5, SET)).verdict, Verdict::Forward);
         let many = json!({"service": "1.1.1.1", "acks": 2, "replicas": [{"address": "1.1.1.2"}]});
@@ -454,7 +455,7 @@ mod tests {
                     break; // the request is forgotten
                 }
                 let text: &[u8] = if is_success { b"STORED\r\n" } else { b"SERVER_ERROR out of memory\r\n" };
-                let out = bench.run(&tell(server, 1, text));
+                let out = bench.run(&reply(server, 1, text));
                 let is_news = said[server].is_none();
                 said[server].get_or_insert(is_success);
                 let count = |what| said.iter().filter(|said| **said == Some(what)).count() as u32;

@@ -190,9 +190,9 @@ fn command(text: &[u8], missing_bytes: usize) -> Option<(MemcachedRequest<'_>, &
     let is_answered = last != Some(b"noreply");
     let request = match name {
         b"set" | b"add" | b"replace" | b"append" | b"prepend" | b"cas" => {
-            return storage(name, arguments, Rest { text: rest, missing_bytes });
+            return storage(name, arguments, LineRest { text: rest, missing_bytes });
         }
-        b"ms" => return meta_set(arguments, Rest { text: rest, missing_bytes }),
+        b"ms" => return meta_set(arguments, LineRest { text: rest, missing_bytes }),
         _ if missing_bytes > 0 => return None,
         b"get" if first.is_some() && words(arguments).all(is_key) => {
             MemcachedRequest::Get(Keys(arguments))
@@ -254,12 +254,12 @@ fn written(
 
 /// Bytes after a line, as far as they are here.
 #[derive(Debug, Clone, Copy)]
-struct Rest<'a> {
+struct LineRest<'a> {
     text: &'a [u8],
     missing_bytes: usize,
 }
 
-impl<'a> Rest<'a> {
+impl<'a> LineRest<'a> {
     /// The bytes behind the data of a command. What is missing has to be data.
     fn after_data(self, bytes: u32) -> Option<&'a [u8]> {
         let bytes = bytes as usize;
@@ -275,7 +275,7 @@ impl<'a> Rest<'a> {
 fn storage<'a>(
     name: &[u8],
     arguments: &'a [u8],
-    rest: Rest<'a>,
+    rest: LineRest<'a>,
 ) -> Option<(MemcachedRequest<'a>, &'a [u8])> {
     let mut others = words(arguments);
     let (key, flags, expiry, bytes) =
@@ -362,7 +362,10 @@ fn meta<'a>(name: &[u8], arguments: &'a [u8]) -> Option<MemcachedRequest<'a>> {
 }
 
 /// `ms KEY BYTES FLAGS` and its data.
-fn meta_set<'a>(arguments: &'a [u8], rest: Rest<'a>) -> Option<(MemcachedRequest<'a>, &'a [u8])> {
+fn meta_set<'a>(
+    arguments: &'a [u8],
+    rest: LineRest<'a>,
+) -> Option<(MemcachedRequest<'a>, &'a [u8])> {
     let (key, others) = split_key(arguments);
     let mut others = words(others);
     let bytes: u32 = number(others.next()?).filter(|bytes| i32::try_from(*bytes).is_ok())?;

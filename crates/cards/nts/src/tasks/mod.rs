@@ -16,6 +16,7 @@ pub(crate) mod memcached;
 pub(crate) mod nat;
 pub(crate) mod path_mtu;
 pub(crate) mod policer;
+mod read_ip;
 #[cfg(test)]
 pub(crate) mod support;
 pub(crate) mod tracking;

@@ -14,13 +14,11 @@ use std::time::Duration;
 use rand::RngCore;
 use snic_domain::Timestamp;
 
-use super::icmp_errors::{ErrorBudget, IcmpError};
+use super::icmp_errors::{ErrorBudget, IPV6_MTU_MIN, IcmpError};
 use crate::packet::NoRoom;
 use crate::wire::{self, Fragment, Layout, read_u16, read_u32};
 use crate::{Context, Direction, DropReason, Packet, Verdict};
 
-/// The smallest MTU of a path with IPv6 (RFC 8200, section 5).
-pub(crate) const IPV6_MTU_MIN: usize = 1_280;
 /// The smallest MTU that an error sets for IPv4: what every host has to take (RFC 791, section 3.2).
 const IPV4_MTU_MIN: usize = 576;
 /// Time for which an error holds, before a larger packet is tried (RFC 1191, section 6.3; RFC 8201, section 4).
@@ -93,7 +91,7 @@ impl Oversized<'_> {
         if self.may_be_cut() {
             return self.cut(context, encapsulate);
         }
-        self.tell_sender(errors, context);
+        self.notify_sender(errors, context);
         Err(DropReason::TooLarge)
     }
 
@@ -126,7 +124,7 @@ impl Oversized<'_> {
     }
 
     /// Emits an ICMP error to the sender, where one may be sent and has an effect.
-    pub(crate) fn tell_sender(&self, errors: &mut ErrorBudget, context: &mut Context<'_>) {
+    pub(crate) fn notify_sender(&self, errors: &mut ErrorBudget, context: &mut Context<'_>) {
         let is_ipv4 = self.layout.is_ipv4();
         let bytes = self.layout.end - self.layout.network;
         // An IPv6 host need not go below this MTU, so that nothing that it could be told would help.

@@ -28,8 +28,7 @@ use etherparse::{
     TcpSlice, UdpSlice,
 };
 
-use crate::config::NonIp;
-use crate::{DropReason, Verdict};
+use crate::DropReason;
 
 /// IP protocol numbers that NTs look at.
 pub mod protocol {
@@ -161,22 +160,6 @@ fn check_arp(packet: &[u8]) -> Result<(), DropReason> {
     let head = packet.get(..ARP_BYTES).ok_or(DropReason::Truncated)?;
     let is_ours = head[..6] == [0, 1, 8, 0, 6, 4] && matches!(read_u16(head, 6), 1 | 2);
     if is_ours { Ok(()) } else { Err(DropReason::Malformed) }
-}
-
-/// The IP packet of a frame, for an NT that has to read what it lets through.
-///
-/// # Errors
-/// The frame holds no IP packet; the verdict on it. What cannot be read is dropped, and so is what is neither ARP nor
-/// named by `non_ip`.
-pub(crate) fn read_ip(frame: &[u8], non_ip: &NonIp) -> Result<Layout, Verdict> {
-    match parse(frame) {
-        Ok(Frame::Ip(layout)) => Ok(layout),
-        Ok(Frame::Arp) if non_ip.has_arp() => Err(Verdict::Forward),
-        Ok(Frame::Arp) => Err(Verdict::Drop(DropReason::Rule)),
-        Ok(Frame::Other(ether_type)) if non_ip.names(ether_type) => Err(Verdict::Forward),
-        Ok(Frame::Other(_)) => Err(Verdict::Drop(DropReason::Unreadable)),
-        Err(reason) => Err(Verdict::Drop(reason)),
-    }
 }
 
 /// Reads an IP packet that starts with the first byte of `packet`; it may be shorter than that.

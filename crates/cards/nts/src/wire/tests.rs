@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::Verdict;
 use crate::tasks::support::{
     assert_valid, cut, echo, fragments, slow_sum, tcp, time_exceeded, too_big, udp, udp_between,
 };

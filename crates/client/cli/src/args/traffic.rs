@@ -26,7 +26,7 @@ pub struct CaptureOptions {
     pub bytes: u32,
     /// End of the capture
     #[command(flatten)]
-    pub until: Until,
+    pub until: StopCondition,
 }
 
 /// DAG whose packets to follow.
@@ -37,12 +37,12 @@ pub struct TraceOptions {
     pub dag: String,
     /// End of the trace
     #[command(flatten)]
-    pub until: Until,
+    pub until: StopCondition,
 }
 
 /// When to stop; Ctrl-C also ends it.
 #[derive(Debug, Args)]
-pub struct Until {
+pub struct StopCondition {
     /// Stop after this time
     #[arg(long = "for", value_name = "TIME")]
     pub duration: Option<humantime::Duration>,

@@ -25,7 +25,7 @@ use crate::args::ModelSources;
 const UNKNOWN: &str = "unknown";
 
 /// A model: what is known of it, its regions, or both.
-struct Known<'a> {
+struct ModelFacts<'a> {
     nic: Option<&'a NicModel>,
     profile: Option<&'a CardProfile>,
 }
@@ -101,23 +101,23 @@ pub(super) fn run(session: &mut CliSession, sources: &ModelSources) -> Result<()
 }
 
 /// Those with card profiles first, then the others.
-fn all<'a>(models: &'a [NicModel], catalogue: &'a Catalogue) -> Vec<Known<'a>> {
+fn all<'a>(models: &'a [NicModel], catalogue: &'a Catalogue) -> Vec<ModelFacts<'a>> {
     let of_card = |profile: &'a CardProfile| {
         let nic = models.iter().find(|nic| nic.model == profile.model);
-        Known { nic, profile: Some(profile) }
+        ModelFacts { nic, profile: Some(profile) }
     };
     let has_profile = |nic: &&NicModel| catalogue.card(&nic.model).is_some();
     let others = models.iter().filter(|nic| !has_profile(nic));
-    let others = others.map(|nic| Known { nic: Some(nic), profile: None });
+    let others = others.map(|nic| ModelFacts { nic: Some(nic), profile: None });
     catalogue.cards.iter().map(of_card).chain(others).collect()
 }
 
 fn row(
-    known: &Known<'_>,
+    known: &ModelFacts<'_>,
     catalogue: &Catalogue,
     dag: Option<(&Dag, Option<&CardProfile>)>,
 ) -> Result<ModelRow, Failure> {
-    let Known { nic, profile } = *known;
+    let ModelFacts { nic, profile } = *known;
     let dag = dag.map(|(dag, beside)| match (profile, nic) {
         (Some(profile), _) => in_regions(profile, catalogue, dag),
         (None, Some(nic)) if !nic.processors.is_empty() => {

@@ -16,7 +16,7 @@ const TIMES_MAX: usize = 1_000_000;
 
 /// A packet that has not left yet.
 #[derive(Debug, Clone)]
-struct UnderWay {
+struct TracedPacket {
     arrived: u64,
     /// The last step outside of regions, or the last NT.
     before: u64,
@@ -29,7 +29,7 @@ struct UnderWay {
 /// Times of packets, by part of the card.
 #[derive(Debug, Default)]
 pub struct PacketTrace {
-    under_way: BTreeMap<u64, UnderWay>,
+    under_way: BTreeMap<u64, TracedPacket>,
     /// Times by part, with its place in the order that packets meet them.
     parts: BTreeMap<String, (usize, Vec<u64>)>,
     dropped: BTreeMap<String, u64>,
@@ -89,7 +89,7 @@ impl PacketTrace {
         let (now, packet) = (nanos(sighting), sighting.packet);
         if matches!(sighting.step(), Step::Arrived | Step::Made) {
             if self.under_way.len() < UNDER_WAY_MAX {
-                let begun = UnderWay {
+                let begun = TracedPacket {
                     arrived: now,
                     before: now,
                     in_region: BTreeMap::new(),

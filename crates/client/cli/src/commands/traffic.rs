@@ -16,7 +16,7 @@ use tonic::Streaming;
 use super::CliSession;
 use super::pcapng::{CapturedPacket, PcapngWriter};
 use super::trace::{PacketTrace, render};
-use crate::args::{CaptureOptions, TraceOptions, Until};
+use crate::args::{CaptureOptions, StopCondition, TraceOptions};
 
 /// Mode of written files: packets are their tenant's.
 const FILE_MODE: u32 = 0o600;
@@ -26,7 +26,7 @@ const ARRIVED: &str = "in";
 
 /// Next step after a message of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Next {
+enum StreamStep {
     GoOn,
     Stop,
 }
@@ -36,7 +36,7 @@ async fn follow(
     client: &Client,
     mut stream: Streaming<WatchPacketsResponse>,
     duration: Option<Duration>,
-    mut take: impl FnMut(WatchPacketsResponse) -> Result<Next, Failure>,
+    mut take: impl FnMut(WatchPacketsResponse) -> Result<StreamStep, Failure>,
 ) -> Result<(), Failure> {
     let end = async {
         match duration {
@@ -53,8 +53,8 @@ async fn follow(
             Ok(()) = tokio::signal::ctrl_c() => None,
         };
         match message.map(&mut take).transpose()? {
-            Some(Next::GoOn) => {}
-            Some(Next::Stop) | None => return Ok(()),
+            Some(StreamStep::GoOn) => {}
+            Some(StreamStep::Stop) | None => return Ok(()),
         }
     }
 }
@@ -81,7 +81,7 @@ pub async fn capture(session: &mut CliSession, options: CaptureOptions) -> Resul
     let mut file =
         options.write.as_deref().map(|path| CaptureFile::create(path, &name)).transpose()?;
     let (mut packets, mut lost) = (0, 0);
-    let Until { duration, count } = options.until;
+    let StopCondition { duration, count } = options.until;
     follow(&client, stream, duration.map(Into::into), |message| {
         lost += message.lost;
         for sighting in message.sightings.iter().filter(|sighting| is_wanted(sighting, &options.at))
@@ -92,11 +92,11 @@ pub async fn capture(session: &mut CliSession, options: CaptureOptions) -> Resul
             }
             packets += 1;
             if count.is_some_and(|count| packets >= count) {
-                return Ok(Next::Stop);
+                return Ok(StreamStep::Stop);
             }
         }
         file.as_mut().map_or(Ok(()), CaptureFile::flush)?;
-        Ok(Next::GoOn)
+        Ok(StreamStep::GoOn)
     })
     .await?;
     if let Some(file) = &mut file {
@@ -189,14 +189,14 @@ pub async fn trace(session: &mut CliSession, options: TraceOptions) -> Result<()
     let client = session.client()?;
     let stream = open(&client, &name, 0).await?;
     let mut trace = PacketTrace::default();
-    let Until { duration, count } = options.until;
+    let StopCondition { duration, count } = options.until;
     follow(&client, stream, duration.map(Into::into), |message| {
         trace.lost(message.lost);
         message.sightings.iter().for_each(|sighting| trace.saw(sighting));
         Ok(if count.is_some_and(|count| trace.packets() >= count) {
-            Next::Stop
+            StreamStep::Stop
         } else {
-            Next::GoOn
+            StreamStep::GoOn
         })
     })
     .await?;

@@ -15,7 +15,7 @@ use tokio::time::MissedTickBehavior;
 use tonic::Code;
 
 use super::{FleetFeed, HostRow};
-use crate::feed::{PROBE, RESTART_PAUSE};
+use crate::pace::{PROBE, RESTART_PAUSE};
 
 /// The list is read for at most one of this many parts of the time, however many hosts there are.
 const LIST_SHARE: u32 = 10;

@@ -17,7 +17,7 @@ use super::raw::{
     RawCard, RawChain, RawChains, RawDag, RawDags, RawEdge, RawNode, RawNtType, RawNtTypes,
     RawRegions, RawTenant,
 };
-use super::table::{At, Checked};
+use super::table::{Checked, TableContext};
 use super::{CatalogueChain, CatalogueProblem, File, InvalidCatalogue, SampleDag, floor_plan};
 use crate::{FloorPlan, HEADER_TEXT_BYTES_MAX};
 
@@ -31,7 +31,7 @@ pub(super) fn cards(files: &[File<'_>]) -> Checked<(Vec<CardProfile>, Vec<FloorP
     let mut seen = BTreeSet::new();
     let (mut cards, mut plans) = (Vec::new(), Vec::new());
     for file in files {
-        let at = At { file, prefix: "" };
+        let at = TableContext { file, prefix: "" };
         let raw: RawCard = file.read()?;
         at.unique("model", &mut seen, &raw.model)?;
         plans.push(floor_plan::floor_plan(&at, &raw)?);
@@ -40,7 +40,7 @@ pub(super) fn cards(files: &[File<'_>]) -> Checked<(Vec<CardProfile>, Vec<FloorP
     Ok((cards, plans))
 }
 
-fn card(at: &At<'_>, raw: RawCard) -> Checked<CardProfile> {
+fn card(at: &TableContext<'_>, raw: RawCard) -> Checked<CardProfile> {
     let part = raw.part.get_ref();
     let is_text = (1..=HEADER_TEXT_BYTES_MAX).contains(&part.len())
         && part.bytes().all(|b| b.is_ascii_graphic());
@@ -85,7 +85,7 @@ fn card(at: &At<'_>, raw: RawCard) -> Checked<CardProfile> {
 
 /// Both of it, or neither.
 fn save_area(
-    at: &At<'_>,
+    at: &TableContext<'_>,
     bytes: &Option<Spanned<u64>>,
     rate: &Option<Spanned<u64>>,
 ) -> Checked<SaveArea> {
@@ -105,7 +105,7 @@ fn save_area(
 fn regions(file: &File<'_>, raw: &Spanned<Vec<RawRegions>>) -> Checked<Vec<RegionProfile>> {
     let mut regions = Vec::new();
     for (i, group) in raw.get_ref().iter().enumerate() {
-        let at = At { file, prefix: &format!("regions[{i}].") };
+        let at = TableContext { file, prefix: &format!("regions[{i}].") };
         let left = REGIONS_MAX - regions.len();
         let count = usize::from(*group.count.get_ref());
         let allowed = format_args!(
@@ -136,7 +136,7 @@ pub(super) fn nt_types(file: File<'_>, cards: &[CardProfile]) -> Checked<Vec<NtT
     let mut seen = BTreeSet::new();
     let mut nts: Vec<NtType> = Vec::new();
     for (i, raw) in raw.nt_types.into_iter().enumerate() {
-        let at = At { file: &file, prefix: &format!("nt-types[{i}].") };
+        let at = TableContext { file: &file, prefix: &format!("nt-types[{i}].") };
         at.unique("id", &mut seen, &raw.id)?;
         let code = raw.id.get_ref().code();
         if let Some(other) = nts.iter().find(|other| other.id.code() == code) {
@@ -157,7 +157,7 @@ pub(super) fn nt_types(file: File<'_>, cards: &[CardProfile]) -> Checked<Vec<NtT
     Ok(nts)
 }
 
-fn nt_type(at: &At<'_>, raw: RawNtType) -> Checked<NtType> {
+fn nt_type(at: &TableContext<'_>, raw: RawNtType) -> Checked<NtType> {
     let id = raw.id.get_ref().clone();
     if id.owner().is_some() {
         return Err(at.error("id", &raw.id, CatalogueProblem::Owned { id: id.to_string() }));
@@ -184,7 +184,7 @@ fn nt_type(at: &At<'_>, raw: RawNtType) -> Checked<NtType> {
     })
 }
 
-fn state(at: &At<'_>, bytes: &Option<Spanned<u64>>) -> Checked<ByteSize> {
+fn state(at: &TableContext<'_>, bytes: &Option<Spanned<u64>>) -> Checked<ByteSize> {
     let Some(bytes) = bytes else { return Ok(ByteSize::ZERO) };
     let (given, most) = (*bytes.get_ref(), NT_STATE_MAX.get());
     at.ensure("state_bytes", bytes, given <= most, format_args!("at most {most} bytes are"))?;
@@ -200,7 +200,7 @@ pub(super) fn chains(
     let (mut seen, mut bitstreams) = (BTreeSet::new(), BTreeSet::new());
     let mut chains = Vec::new();
     for (i, raw) in raw.chains.into_iter().enumerate() {
-        let at = At { file: &file, prefix: &format!("chains[{i}].") };
+        let at = TableContext { file: &file, prefix: &format!("chains[{i}].") };
         at.unique("id", &mut seen, &raw.id)?;
         let area = chain_area(&at, &raw.nts, nts)?;
         for (i, model) in raw.card_models.get_ref().iter().enumerate() {
@@ -225,7 +225,7 @@ pub(super) fn chains(
     Ok(chains)
 }
 
-fn chain(at: &At<'_>, raw: RawChain) -> Checked<CatalogueChain> {
+fn chain(at: &TableContext<'_>, raw: RawChain) -> Checked<CatalogueChain> {
     let id = raw.id.get_ref();
     if id.owner().is_some() {
         return Err(at.error("id", &raw.id, CatalogueProblem::Owned { id: id.to_string() }));
@@ -246,7 +246,7 @@ fn chain(at: &At<'_>, raw: RawChain) -> Checked<CatalogueChain> {
 }
 
 fn find_nt<'n>(
-    at: &At<'_>,
+    at: &TableContext<'_>,
     key: &str,
     id: &Spanned<NtTypeId>,
     nts: &'n [NtType],
@@ -257,7 +257,7 @@ fn find_nt<'n>(
 }
 
 fn find_card<'c>(
-    at: &At<'_>,
+    at: &TableContext<'_>,
     index: usize,
     model: &Spanned<CardModel>,
     cards: &'c [CardProfile],
@@ -268,7 +268,11 @@ fn find_card<'c>(
     })
 }
 
-fn chain_area(at: &At<'_>, ids: &Spanned<Vec<Spanned<NtTypeId>>>, nts: &[NtType]) -> Checked<Area> {
+fn chain_area(
+    at: &TableContext<'_>,
+    ids: &Spanned<Vec<Spanned<NtTypeId>>>,
+    nts: &[NtType],
+) -> Checked<Area> {
     let count = ids.get_ref().len();
     if !(1..=CHAIN_SLOTS_MAX).contains(&count) {
         let allowed = format!("a chain has 1 to {CHAIN_SLOTS_MAX} NTs");
@@ -285,7 +289,12 @@ pub(super) fn has_room(card: &CardProfile, kind: RegionKind, needed: Area) -> bo
     regions.any(|region| region.area.fits(needed))
 }
 
-fn check_fits(at: &At<'_>, raw: &RawChain, needed: Area, card: &CardProfile) -> Checked<()> {
+fn check_fits(
+    at: &TableContext<'_>,
+    raw: &RawChain,
+    needed: Area,
+    card: &CardProfile,
+) -> Checked<()> {
     let kind: RegionKind = *raw.region_kind.get_ref();
     if has_room(card, kind, needed) {
         return Ok(());
@@ -302,13 +311,13 @@ pub(super) fn dags(file: File<'_>, nts: &[NtType]) -> Checked<(Vec<Tenant>, Vec<
     let mut seen = BTreeSet::new();
     let mut tenants = Vec::new();
     for (i, raw) in raw.tenants.iter().enumerate() {
-        let at = At { file: &file, prefix: &format!("tenants[{i}].") };
+        let at = TableContext { file: &file, prefix: &format!("tenants[{i}].") };
         at.unique("id", &mut seen, &raw.id)?;
         tenants.push(tenant(&at, raw)?);
     }
     let mut dags: Vec<SampleDag> = Vec::new();
     for (i, raw) in raw.dags.into_iter().enumerate() {
-        let at = At { file: &file, prefix: &format!("dags[{i}].") };
+        let at = TableContext { file: &file, prefix: &format!("dags[{i}].") };
         if !seen.contains(raw.tenant.get_ref()) {
             let problem = CatalogueProblem::UnknownTenant { tenant: raw.tenant.get_ref().clone() };
             return Err(at.error("tenant", &raw.tenant, problem));
@@ -327,7 +336,7 @@ pub(super) fn dags(file: File<'_>, nts: &[NtType]) -> Checked<(Vec<Tenant>, Vec<
     Ok((tenants, dags))
 }
 
-fn tenant(at: &At<'_>, raw: &RawTenant) -> Checked<Tenant> {
+fn tenant(at: &TableContext<'_>, raw: &RawTenant) -> Checked<Tenant> {
     let weight = *raw.weight.get_ref();
     let allowed = format_args!("1 to {TENANT_WEIGHT_MAX} are");
     at.ensure("weight", &raw.weight, (1..=TENANT_WEIGHT_MAX).contains(&weight), allowed)?;
@@ -339,7 +348,7 @@ fn tenant(at: &At<'_>, raw: &RawTenant) -> Checked<Tenant> {
     })
 }
 
-fn dag_spec(at: &At<'_>, raw: &RawDag, nts: &[NtType]) -> Checked<DagSpec> {
+fn dag_spec(at: &TableContext<'_>, raw: &RawDag, nts: &[NtType]) -> Checked<DagSpec> {
     let bandwidth = Bandwidth::from_bps(*raw.bandwidth_bps.get_ref());
     let mut spec = match (&raw.chain, &raw.nodes, &raw.edges) {
         (Some(chain), None, None) => {
@@ -382,7 +391,7 @@ fn graph(nodes: &[RawNode], edges: &[RawEdge], bandwidth: Bandwidth) -> DagSpec 
 }
 
 /// Finds the key of the file that a DAG's field comes from.
-fn dag_error(at: &At<'_>, raw: &RawDag, error: InvalidDag) -> InvalidCatalogue {
+fn dag_error(at: &TableContext<'_>, raw: &RawDag, error: InvalidDag) -> InvalidCatalogue {
     let field = error.field();
     let (key, span) = match (&raw.chain, &raw.nodes, &raw.edges) {
         _ if field.starts_with("bandwidth") => ("bandwidth_bps", raw.bandwidth_bps.span()),

@@ -3,7 +3,7 @@
 use snic_domain::CardModel;
 
 use super::raw::{RawCard, RawFrames, RawRow};
-use super::table::{At, Checked};
+use super::table::{Checked, TableContext};
 use crate::parse::DIES_MAX;
 use crate::{FloorGroup, FloorPlan, FrameRange, RowWidth};
 
@@ -14,7 +14,7 @@ const COLUMN_MAX: u16 = 1_023;
 /// Frames of a column at most: what the address has bits for.
 const FRAMES_MAX: u16 = 256;
 
-pub(super) fn floor_plan(at: &At<'_>, raw: &RawCard) -> Checked<FloorPlan> {
+pub(super) fn floor_plan(at: &TableContext<'_>, raw: &RawCard) -> Checked<FloorPlan> {
     let model: &CardModel = raw.model.get_ref();
     let mut groups = Vec::new();
     let mut first = 0u8;
@@ -22,7 +22,7 @@ pub(super) fn floor_plan(at: &At<'_>, raw: &RawCard) -> Checked<FloorPlan> {
         let mut ranges = Vec::with_capacity(group.frames.len());
         for (j, frames) in group.frames.iter().enumerate() {
             let prefix = format!("regions[{i}].frames[{j}].");
-            ranges.push(range(&At { file: at.file, prefix: &prefix }, frames)?);
+            ranges.push(range(&TableContext { file: at.file, prefix: &prefix }, frames)?);
         }
         // More regions than a card may have are refused with the profile.
         let regions = first..first.saturating_add(*group.count.get_ref());
@@ -31,26 +31,26 @@ pub(super) fn floor_plan(at: &At<'_>, raw: &RawCard) -> Checked<FloorPlan> {
     }
     let widths = raw.rows.iter().enumerate().map(|(i, raw)| {
         let prefix = format!("rows[{i}].");
-        width(&At { file: at.file, prefix: &prefix }, raw)
+        width(&TableContext { file: at.file, prefix: &prefix }, raw)
     });
     Ok(FloorPlan { model: model.clone(), rows: widths.collect::<Checked<_>>()?, groups })
 }
 
-fn width(at: &At<'_>, raw: &RawRow) -> Checked<RowWidth> {
+fn width(at: &TableContext<'_>, raw: &RawRow) -> Checked<RowWidth> {
     let allowed = format_args!("1 to {} are", COLUMN_MAX + 1);
     let columns = *raw.columns.get_ref();
     at.ensure("columns", &raw.columns, (1..=COLUMN_MAX + 1).contains(&columns), allowed)?;
     Ok(RowWidth { die: die(at, raw.die.as_ref())?, block_type: raw.block_type, columns })
 }
 
-fn die(at: &At<'_>, raw: Option<&toml::Spanned<u8>>) -> Checked<u8> {
+fn die(at: &TableContext<'_>, raw: Option<&toml::Spanned<u8>>) -> Checked<u8> {
     let Some(die) = raw else { return Ok(0) };
     let allowed = format_args!("0 to {}, counted along the chain, are", DIES_MAX - 1);
     at.ensure("die", die, *die.get_ref() < DIES_MAX, allowed)?;
     Ok(*die.get_ref())
 }
 
-fn range(at: &At<'_>, raw: &RawFrames) -> Checked<FrameRange> {
+fn range(at: &TableContext<'_>, raw: &RawFrames) -> Checked<FrameRange> {
     let ([bottom, top], [left, right]) = (*raw.rows.get_ref(), *raw.columns.get_ref());
     let (rows, columns) = (text(&raw.rows, bottom, top), text(&raw.columns, left, right));
     let allowed = format_args!("first to last, at most {ROW_MAX}");

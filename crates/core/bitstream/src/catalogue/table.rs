@@ -16,13 +16,13 @@ pub(super) type Checked<T> = Result<T, InvalidCatalogue>;
 
 /// One table of a file: where its keys stand, for messages.
 #[derive(Clone, Copy)]
-pub(super) struct At<'a> {
+pub(super) struct TableContext<'a> {
     pub(super) file: &'a File<'a>,
     /// Text before the key: `chains[3].`, or nothing.
     pub(super) prefix: &'a str,
 }
 
-impl At<'_> {
+impl TableContext<'_> {
     pub(super) fn error<T>(
         &self,
         key: &str,

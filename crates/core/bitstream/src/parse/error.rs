@@ -66,7 +66,7 @@ pub enum InvalidBitstream {
         "the command {command} at byte {at} reaches the whole die, because {missing}; give the \
          bitstream as `write_bitstream -cell` wrote it"
     )]
-    Unconfined { command: u32, missing: Unmasked, at: usize },
+    Unconfined { command: u32, missing: UnmaskedReason, at: usize },
     /// FAR is written before CMD: the device would repeat the command of an earlier file.
     #[error("FAR is written at byte {at} before any command of this stream; write CMD first")]
     AddressBeforeCommand { at: usize },
@@ -167,7 +167,7 @@ pub enum InvalidBitstream {
 
 /// Reason why a command is not confined to the region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unmasked {
+pub enum UnmaskedReason {
     /// Bit 10 of CTL0 was not set.
     #[error("bit 10 of CTL0 was not set before it, so the reset mask may be off")]
     Off,

@@ -1,6 +1,6 @@
 //! The walk: what the registers of each die hold while the packets pass.
 
-use super::error::{InvalidBitstream, Unmasked};
+use super::error::{InvalidBitstream, UnmaskedReason};
 use super::{FrameKind, FrameWrite, WriteForm};
 use crate::configuration_crc::of_packets;
 use crate::packet::command::{self, Reach};
@@ -19,14 +19,14 @@ pub(crate) const DIES_MAX: u8 = 4;
 
 /// Findings of the walk, on all dies.
 #[derive(Debug, Default)]
-pub(super) struct Found<'a> {
+pub(super) struct WalkFindings<'a> {
     pub(super) idcode: Option<u32>,
     pub(super) writes: Vec<FrameWrite<'a>>,
     pub(super) dies: Vec<u8>,
     registers: [Control; DIES_MAX as usize],
 }
 
-impl<'a> Found<'a> {
+impl<'a> WalkFindings<'a> {
     /// The last frame of the run `template` once more, at `address`.
     fn repeat(
         &mut self,
@@ -61,7 +61,7 @@ impl<'a> Found<'a> {
 
 /// The registers of a die that keep their values from stream to stream, and would from file to
 /// file: so nothing is believed of them that this file has not written. Only bit 17 of CTL1 is taken
-/// for clear at the beginning: no file that leaves it set is taken ([`Found::check_end`]), and
+/// for clear at the beginning: no file that leaves it set is taken ([`WalkFindings::check_end`]), and
 /// [`crate::with_known_control`] clears it where something else may have been loaded.
 #[derive(Debug, Default)]
 struct Control {
@@ -159,9 +159,9 @@ impl Control {
         let missing = match command::reach(command) {
             Reach::Stream | Reach::Frames => return Ok(()),
             Reach::Device => return Err(InvalidBitstream::Command { command, at }),
-            Reach::ResetMask if !self.reset_mask_on => Unmasked::Off,
-            Reach::ResetMask if !self.has_reset_mask => Unmasked::NotWritten,
-            Reach::ResetMask if self.mask_frames => Unmasked::Open,
+            Reach::ResetMask if !self.reset_mask_on => UnmaskedReason::Off,
+            Reach::ResetMask if !self.has_reset_mask => UnmaskedReason::NotWritten,
+            Reach::ResetMask if self.mask_frames => UnmaskedReason::Open,
             Reach::ResetMask => return Ok(()),
         };
         Err(InvalidBitstream::Unconfined { command, missing, at })
@@ -208,7 +208,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Through the DESYNC of the last stream, and what may follow it.
-    pub(super) fn finish(mut self, found: &mut Found<'a>) -> Result<(), InvalidBitstream> {
+    pub(super) fn finish(mut self, found: &mut WalkFindings<'a>) -> Result<(), InvalidBitstream> {
         loop {
             self.stream = Stream::default();
             while !self.stream.is_desynced {
@@ -226,7 +226,7 @@ impl<'a> Walk<'a> {
         Some(u32::from_be_bytes(*word))
     }
 
-    fn step(&mut self, found: &mut Found<'a>) -> Result<(), InvalidBitstream> {
+    fn step(&mut self, found: &mut WalkFindings<'a>) -> Result<(), InvalidBitstream> {
         let at = self.at;
         let word = self.next().ok_or(InvalidBitstream::NoDesync)?;
         match Packet::decode(word).ok_or(InvalidBitstream::NoPacket { word, at })? {
@@ -260,7 +260,7 @@ impl<'a> Walk<'a> {
         register: Register,
         value: u32,
         at: usize,
-        found: &mut Found<'a>,
+        found: &mut WalkFindings<'a>,
     ) -> Result<(), InvalidBitstream> {
         match register {
             Register::CRC => {
@@ -294,7 +294,7 @@ impl<'a> Walk<'a> {
         &mut self,
         value: u32,
         at: usize,
-        found: &mut Found<'a>,
+        found: &mut WalkFindings<'a>,
     ) -> Result<(), InvalidBitstream> {
         self.stream.has_idcode = true;
         match found.idcode.replace(value) {
@@ -309,7 +309,7 @@ impl<'a> Walk<'a> {
         &mut self,
         value: u32,
         at: usize,
-        found: &mut Found<'a>,
+        found: &mut WalkFindings<'a>,
     ) -> Result<(), InvalidBitstream> {
         found.control(self.die).carry_out(value, at)?;
         let stream = &mut self.stream;
@@ -358,7 +358,7 @@ impl<'a> Walk<'a> {
         &mut self,
         words: usize,
         at: usize,
-        found: &mut Found<'a>,
+        found: &mut WalkFindings<'a>,
     ) -> Result<(), InvalidBitstream> {
         let not_ready = |missing| InvalidBitstream::NotReady { missing, at };
         if !self.stream.has_idcode {
@@ -388,7 +388,7 @@ impl<'a> Walk<'a> {
         &mut self,
         words: usize,
         at: usize,
-        found: &mut Found<'a>,
+        found: &mut WalkFindings<'a>,
     ) -> Result<(), InvalidBitstream> {
         if self.stream.command != Some(command::MFW) {
             return Err(InvalidBitstream::NotReady { missing: "CMD MFW", at });
@@ -411,7 +411,7 @@ impl<'a> Walk<'a> {
         &mut self,
         words: usize,
         at: usize,
-        found: &mut Found<'a>,
+        found: &mut WalkFindings<'a>,
     ) -> Result<(), InvalidBitstream> {
         let die = self.die + 1;
         if die == DIES_MAX {

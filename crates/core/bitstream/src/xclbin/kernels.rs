@@ -39,7 +39,7 @@ impl Kernel {
 
 /// Where in the document the reader is.
 #[derive(Default)]
-struct Place {
+struct DocumentPosition {
     depth: usize,
     core: bool,
     kernel: Option<String>,
@@ -53,7 +53,7 @@ pub(super) fn parse(xml: &[u8]) -> Result<Vec<Kernel>, InvalidXclbin> {
         str::from_utf8(xml).map_err(|error| bad(error.valid_up_to() as u64, "it is not UTF-8"))?;
     // XRT's tools close the section with a NUL.
     let mut reader = Reader::from_str(text.trim_end_matches('\0'));
-    let (mut place, mut kernels, mut ended) = (Place::default(), Vec::new(), false);
+    let (mut place, mut kernels, mut ended) = (DocumentPosition::default(), Vec::new(), false);
     loop {
         let at = reader.buffer_position();
         match reader.read_event() {
@@ -90,7 +90,7 @@ fn bad(at: u64, problem: &str) -> InvalidXclbin {
 
 fn open(
     element: &BytesStart<'_>,
-    place: &mut Place,
+    place: &mut DocumentPosition,
     kernels: &mut Vec<Kernel>,
 ) -> Result<(), &'static str> {
     match element.name().as_ref() {
@@ -125,7 +125,7 @@ fn open(
     Ok(())
 }
 
-fn close(name: &[u8], place: &mut Place) {
+fn close(name: &[u8], place: &mut DocumentPosition) {
     match name {
         b"core" => place.core = false,
         b"kernel" => place.kernel = None,

@@ -7,7 +7,7 @@ use snic_bitstream::catalogue::Catalogue;
 use snic_bitstream::manifest::BuiltManifest;
 use snic_bitstream::{
     ChainRom, FloorGroup, FloorPlan, FrameKind, InvalidBitstream, InvalidRom, NotIdentified,
-    OutsideRegion, Unmasked, catalogue, check_upload, identify, parse,
+    OutsideRegion, UnmaskedReason, catalogue, check_upload, identify, parse,
 };
 use snic_domain::{
     Bitstream, BuildClaims, ByteSize, Digest, RegionId, RegionImage, RegionImages, RegionKind,
@@ -271,29 +271,29 @@ fn frames_of_the_reset_mask_end_with_the_file() {
 #[case(START)]
 fn commands_to_the_whole_die_need_the_reset_mask(#[case] command: u32) {
     let give = Op::Set(CMD, command);
-    let unconfined = |ops: &[Op], expected: Unmasked| match check_small(ops) {
+    let unconfined = |ops: &[Op], expected: UnmaskedReason| match check_small(ops) {
         Err(Refused::File(InvalidBitstream::Unconfined { command: found, missing, .. })) => {
             assert_eq!((found, missing), (command, expected));
         }
         other => panic!("{other:?}"),
     };
     // Before bit 10 of CTL0, before the frames, between them.
-    unconfined(&before(&Op::Set(MASK, 0x500), 0, std::slice::from_ref(&give)), Unmasked::Off);
+    unconfined(&before(&Op::Set(MASK, 0x500), 0, std::slice::from_ref(&give)), UnmaskedReason::Off);
     let frames = Op::Set(CMD, WCFG);
-    unconfined(&before(&frames, 0, std::slice::from_ref(&give)), Unmasked::NotWritten);
-    unconfined(&before(&Op::Set(CTL1, 0), 0, std::slice::from_ref(&give)), Unmasked::Open);
+    unconfined(&before(&frames, 0, std::slice::from_ref(&give)), UnmaskedReason::NotWritten);
+    unconfined(&before(&Op::Set(CTL1, 0), 0, std::slice::from_ref(&give)), UnmaskedReason::Open);
     // GLUTMASK confines nothing.
     let masked = with(&Op::Set(MASK, 0x500), &Op::Set(MASK, 0x100));
     assert!(matches!(
         check_small(&masked),
-        Err(Refused::File(InvalidBitstream::Unconfined { missing: Unmasked::Off, .. }))
+        Err(Refused::File(InvalidBitstream::Unconfined { missing: UnmaskedReason::Off, .. }))
     ));
     // With all of it, and where it is repeated: FAR carries out what CMD holds.
     let last = [give.clone(), Op::Set(FAR, CLOSING)];
     assert_eq!(check_small(&before(&Op::Set(CMD, LFRM), 0, &last)), Ok(()));
     let again = [Op::Set(MASK, 1 << 17), Op::Set(CTL1, 1 << 17), Op::Set(FAR, CLOSING)];
     let ops = before(&Op::Set(CMD, LFRM), 0, &[&[give], &again[..]].concat());
-    unconfined(&ops, Unmasked::Open);
+    unconfined(&ops, UnmaskedReason::Open);
 }
 
 /// SHUTDOWN waits for a CRC check, START for DESYNC: the reset mask has to be whole then, too.
@@ -308,7 +308,7 @@ fn a_command_that_waits_needs_the_reset_mask_when_it_is_done(#[case] give: u32, 
     let with_end = [&late[..], &[end, close.clone()]].concat();
     match check_small(&before(&Op::Set(CMD, LFRM), 0, &with_end)) {
         Err(Refused::File(InvalidBitstream::Unconfined { command, missing, .. })) => {
-            assert_eq!((command, missing), (give, Unmasked::Open));
+            assert_eq!((command, missing), (give, UnmaskedReason::Open));
         }
         other => panic!("{other:?}"),
     }
@@ -327,7 +327,7 @@ fn one_frame_is_no_reset_mask() {
         }
     }
     let refused = check_small(&ops);
-    let missing = Unmasked::NotWritten;
+    let missing = UnmaskedReason::NotWritten;
     assert!(
         matches!(refused, Err(Refused::File(InvalidBitstream::Unconfined { missing: m, .. })) if m == missing),
         "{refused:?}"

@@ -18,14 +18,14 @@ use crate::request::vm_bindings::Progress;
 use crate::request::{assignments, commands, vm_bindings};
 use crate::restart::inspection::{self, Inspection};
 use crate::restart::quarantine::{self, SetAside};
-use crate::restart::recovery::Recovered;
+use crate::restart::recovery::StoreContent;
 use crate::restart::{check, recovery};
 use crate::state::Core;
 use crate::store::log::Log;
 use crate::store::records::{InvalidRecord, RequestKey};
 use crate::store::requests::{Fingerprint, Requests};
 use crate::store::revisions::Revisions;
-use crate::store::tx::{About, Tx};
+use crate::store::tx::{LogSubject, Tx};
 use crate::view::{quotas, views};
 
 pub use queries::RegionGlance;
@@ -102,7 +102,7 @@ impl Controller {
         quarantine::take_cause(records, key, why)
     }
 
-    fn of(Recovered { core, requests, revisions }: Recovered) -> Self {
+    fn of(StoreContent { core, requests, revisions }: StoreContent) -> Self {
         Self { core, requests, log: Log::default(), revisions }
     }
 
@@ -148,10 +148,10 @@ impl Controller {
             }
             Event::AuthorizationChanged { changes } => {
                 let text = format!("other policies are in force: {changes}");
-                tx.note(LogKind::PoliciesApplied, About::default(), text);
+                tx.note(LogKind::PoliciesApplied, LogSubject::default(), text);
             }
             Event::SettingsRefused { reason } => {
-                tx.note(LogKind::PoliciesRefused, About::default(), reason);
+                tx.note(LogKind::PoliciesRefused, LogSubject::default(), reason);
             }
         }
         self.follow_up(&mut tx);

@@ -17,7 +17,7 @@ use crate::protocol::{
 use crate::request::{assignments, batch_create};
 use crate::state::Core;
 use crate::state::card::{ConnectionState, StateFigures};
-use crate::state::epoch::{FairnessView, Loop, LoopFigures, daemon_share_ppm};
+use crate::state::epoch::{CardLoop, FairnessView, LoopFigures, daemon_share_ppm};
 use crate::store::records::{Maintenance, Stamp};
 use crate::store::revisions::RevisionTooOld;
 use crate::view::card_picture::{self, CardPicture};
@@ -386,11 +386,11 @@ impl Controller {
     /// Shares of a tenant on every card that it has DAGs on.
     pub fn fairness(&self, tenant: &TenantId) -> Vec<FairnessView> {
         let Core { loops, cards, dags, .. } = &self.core;
-        let on = |(id, card_loop): (&CardId, &Loop)| {
+        let on = |(id, card_loop): (&CardId, &CardLoop)| {
             card_loop.fairness(id, cards.known(id).regions().len(), dags, tenant)
         };
         let mut views: Vec<FairnessView> = loops.iter().filter_map(on).collect();
-        let of_card = |(id, card_loop): (&CardId, &Loop)| {
+        let of_card = |(id, card_loop): (&CardId, &CardLoop)| {
             let profile = cards.known(id).profile();
             (card_loop.allocation(tenant), [profile.luts(), profile.memory.get() / PAGE_SIZE.get()])
         };
@@ -402,12 +402,12 @@ impl Controller {
     /// The shares of tenants with DAGs on a card as last written to their histories, in millionths:
     /// of its dominant resource in space, and in time. Time O(tenants).
     pub fn dominant_shares(&self, card: &CardId) -> impl Iterator<Item = (&TenantId, u32, u32)> {
-        self.core.loops.get(card).into_iter().flat_map(Loop::dominant_shares)
+        self.core.loops.get(card).into_iter().flat_map(CardLoop::dominant_shares)
     }
 
     /// Counters of a card's loop.
     pub fn loop_figures(&self, card: &CardId) -> Option<LoopFigures> {
-        self.core.loops.get(card).map(Loop::figures)
+        self.core.loops.get(card).map(CardLoop::figures)
     }
 
     /// Compares what a caller read of what a command is about.

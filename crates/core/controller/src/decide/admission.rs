@@ -20,7 +20,7 @@ use snic_planner::{Effort, Ledger, PlanCatalogue, PlanRequest, plan_within};
 
 use crate::decide::card_choice::{CardWishes, fill_rank, first_place};
 use crate::decide::memory_use::{MemoryAllowance, OverMemory, pages_of};
-use crate::decide::mixed_cards::{Answer, are_mixed, best_place};
+use crate::decide::mixed_cards::{CardAnswer, are_mixed, best_place};
 use crate::decide::rows::{RowPool, rows_short};
 use crate::decide::thread_use::ThreadAllowance;
 use crate::protocol::{Admission, AdmissionPolicy, CardOrder, Choice, ControlError, Preemption};
@@ -95,8 +95,8 @@ pub(crate) enum Rejection {
 }
 
 impl Rejection {
-    /// The error that the caller gets; `why_no_card` is for operators.
-    pub fn into_error(self, dag: &Dag, why_no_card: impl FnOnce() -> String) -> ControlError {
+    /// The error that the caller gets; `no_card_reason` is for operators.
+    pub fn into_error(self, dag: &Dag, no_card_reason: impl FnOnce() -> String) -> ControlError {
         match self {
             Self::OverLimit(limit) => {
                 let text = format!(
@@ -106,7 +106,7 @@ impl Rejection {
                 ControlError::invalid("dag.bandwidth_bps", text)
             }
             Self::OverMemory(over) => over.into(),
-            Self::NoCard => ControlError::NoCard(why_no_card()),
+            Self::NoCard => ControlError::NoCard(no_card_reason()),
             Self::NoPlace(refusal) => refusal.into(),
         }
     }
@@ -167,7 +167,7 @@ pub(crate) fn decide(
         let model = |trial: &Trial<'_>| trial.card.ledger.profile().model.clone();
         let answers = trials.iter().zip(places);
         let answers =
-            answers.map(|(trial, (rank, place))| Answer { model: model(trial), rank, place });
+            answers.map(|(trial, (rank, place))| CardAnswer { model: model(trial), rank, place });
         best_place(answers.collect())
     } else {
         first_place(order, places)

@@ -32,7 +32,7 @@ use crate::store::records::Placement;
 
 /// A step of a plan does not fit the cards any more: they have changed since it was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Outdated;
+pub(crate) struct StalePlan;
 
 /// Whether the NTs of a card take configurations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,7 +117,7 @@ pub(crate) struct OfTenant {
 
 /// Copies of the cards, on which steps are tried one after the other.
 #[derive(Debug, Clone)]
-pub(crate) struct Board<'a> {
+pub(crate) struct ScratchCards<'a> {
     /// Copies of the cards, in order of their ids.
     cards: Vec<CardCopy>,
     catalogue: &'a PlanCatalogue,
@@ -130,7 +130,7 @@ pub(crate) struct Board<'a> {
     threads: ThreadAllowance,
 }
 
-impl<'a> Board<'a> {
+impl<'a> ScratchCards<'a> {
     /// The cards are in the order of their ids.
     pub fn new(
         cards: Vec<CardCopy>,
@@ -151,45 +151,45 @@ impl<'a> Board<'a> {
         name: &DagName,
         dag: &Dag,
         admission: &Admission,
-    ) -> Result<(), Outdated> {
+    ) -> Result<(), StalePlan> {
         if dag.bandwidth() > self.rules.policy.dag_bandwidth_max {
-            return Err(Outdated);
+            return Err(StalePlan);
         }
         let at = self.card(&admission.choice.card)?;
         let affinity = &dag.spec().card_affinity;
         if !self.sites.wishes(name, affinity).allow(&admission.choice.card) {
-            return Err(Outdated);
+            return Err(StalePlan);
         }
         let (to, pages) = (Some(&admission.choice.card), pages_of(self.catalogue, dag.spec()));
-        self.memory.check(to, &pages).map_err(|_| Outdated)?;
+        self.memory.check(to, &pages).map_err(|_| StalePlan)?;
         let mapping = &admission.choice.plan.mapping;
-        self.threads.check(mapping).map_err(|_| Outdated)?;
+        self.threads.check(mapping).map_err(|_| StalePlan)?;
         admission.preempt.iter().try_for_each(|preemption| self.preempt(preemption))?;
         let (catalogue, policy) = (self.catalogue, self.rules.policy);
         let card = &mut self.cards[at];
-        check_guaranteed(policy, &card.plan(), dag.bandwidth()).map_err(|_| Outdated)?;
+        check_guaranteed(policy, &card.plan(), dag.bandwidth()).map_err(|_| StalePlan)?;
         hold(card, catalogue, name, dag, &admission.choice)?;
         card.guaranteed += dag.bandwidth();
-        self.sites.settle(name, affinity, &admission.choice.card);
-        self.memory.settle(to, &pages);
-        self.threads.settle(mapping);
+        self.sites.count_placed(name, affinity, &admission.choice.card);
+        self.memory.count_placed(to, &pages);
+        self.threads.count_placed(mapping);
         Ok(())
     }
 
-    fn card(&self, id: &CardId) -> Result<usize, Outdated> {
-        self.cards.binary_search_by(|card| card.id.cmp(id)).map_err(|_| Outdated)
+    fn card(&self, id: &CardId) -> Result<usize, StalePlan> {
+        self.cards.binary_search_by(|card| card.id.cmp(id)).map_err(|_| StalePlan)
     }
 
     /// A DAG gives its burst capacity back.
-    fn preempt(&mut self, preemption: &Preemption) -> Result<(), Outdated> {
+    fn preempt(&mut self, preemption: &Preemption) -> Result<(), StalePlan> {
         let Preemption { name, serial, choice } = preemption;
         let at = self.card(&choice.card)?;
         let card = &mut self.cards[at];
         let is_it = |of: &BorrowerCopy| of.name == *name && of.placement.serial == *serial;
-        let borrower = card.borrowers.iter().position(is_it).ok_or(Outdated)?;
+        let borrower = card.borrowers.iter().position(is_it).ok_or(StalePlan)?;
         let BorrowerCopy { spec, placement, .. } = card.borrowers.remove(borrower);
         card.rows.give(&placement);
-        let dag = Dag::new(spec).map_err(|_| Outdated)?;
+        let dag = Dag::new(spec).map_err(|_| StalePlan)?;
         hold(card, self.catalogue, name, &dag, choice)
     }
 }
@@ -201,30 +201,30 @@ fn hold(
     name: &DagName,
     dag: &Dag,
     choice: &Choice,
-) -> Result<(), Outdated> {
+) -> Result<(), StalePlan> {
     let plan = &choice.plan;
-    let outdated = |_| Outdated;
+    let outdated = |_| StalePlan;
     for load in &plan.loads {
-        let content = catalogue.bitstream(&load.bitstream).ok_or(Outdated)?;
+        let content = catalogue.bitstream(&load.bitstream).ok_or(StalePlan)?;
         if card.ledger.content(load.region).map(|held| &held.id) != load.replaces.as_ref() {
-            return Err(Outdated);
+            return Err(StalePlan);
         }
         let set = card.ledger.set_content(load.region, Some(content), catalogue);
-        set.map_err(|_| Outdated)?;
+        set.map_err(|_| StalePlan)?;
     }
     for instance in plan.mapping.instances() {
         let held = card.ledger.content(instance.region);
-        let held = held.filter(|content| content.id == instance.bitstream).ok_or(Outdated)?;
+        let held = held.filter(|content| content.id == instance.bitstream).ok_or(StalePlan)?;
         let is_usable = card.ledger.condition(instance.region) == RegionCondition::Usable;
         if !is_usable || !catalogue.lets_pass(held, &name.tenant, dag.spec()) {
-            return Err(Outdated);
+            return Err(StalePlan);
         }
     }
     let takes = Reservation::of(&plan.mapping, dag, catalogue, card.ledger.profile());
     if takes != plan.reservation {
-        return Err(Outdated);
+        return Err(StalePlan);
     }
-    card.ledger.hold(name, takes).map_err(|_| Outdated)?;
+    card.ledger.hold(name, takes).map_err(|_| StalePlan)?;
     card.rows.take(&plan.mapping).map(|_| ()).map_err(outdated)
 }
 
@@ -246,7 +246,7 @@ pub struct BatchSnapshot {
     pub(crate) candidates: Vec<BatchCandidate>,
     pub(crate) of_tenant: OfTenant,
     /// Why there is no card, if there is none.
-    pub(crate) why_no_card: String,
+    pub(crate) no_card_reason: String,
 }
 
 impl BatchSnapshot {
@@ -255,7 +255,7 @@ impl BatchSnapshot {
     /// Time: O(DAGs × cards) plans, and for each card a search with a bounded number of steps.
     pub fn plan(&self) -> BatchPlan {
         let (cards, of_tenant) = (self.cards.clone(), self.of_tenant.clone());
-        let board = Board::new(cards, &self.catalogue, self.rules, of_tenant);
+        let board = ScratchCards::new(cards, &self.catalogue, self.rules, of_tenant);
         let mut planning = Planning { of: self, board, plan: BatchPlan::default() };
         let mut left = planning.together();
         left.sort_unstable();
@@ -267,7 +267,7 @@ impl BatchSnapshot {
 /// A plan that is being made.
 struct Planning<'a> {
     of: &'a BatchSnapshot,
-    board: Board<'a>,
+    board: ScratchCards<'a>,
     plan: BatchPlan,
 }
 
@@ -381,7 +381,7 @@ impl Planning<'_> {
             Candidate { name, dag, serving, withdrawn, wishes: &wishes, memory, threads };
         let cards: Vec<CardPlan<'_>> = self.board.cards.iter().map(CardCopy::plan).collect();
         let decided = decide(&cards, &self.of.catalogue, self.of.rules, &candidate, &Effort::new())
-            .map_err(|rejection| rejection.into_error(dag, || self.of.why_no_card.clone()))
+            .map_err(|rejection| rejection.into_error(dag, || self.of.no_card_reason.clone()))
             .and_then(|admission| self.check_configurations(name, dag, admission));
         match decided {
             Ok(admission) => {

@@ -140,7 +140,7 @@ impl Sites {
     }
 
     /// Notes the card of a newly placed DAG.
-    pub fn settle(&mut self, name: &DagName, affinity: &CardAffinity, card: &CardId) {
+    pub fn count_placed(&mut self, name: &DagName, affinity: &CardAffinity, card: &CardId) {
         self.by_name.insert(name.clone(), (affinity.clone(), card.clone()));
     }
 

@@ -110,7 +110,7 @@ impl MemoryUse {
 }
 
 /// A DAG as it is counted: its NT types, and its card if it has a place.
-pub(crate) type Counted<'a> = (&'a Pages, Option<&'a CardId>);
+pub(crate) type CountedDag<'a> = (&'a Pages, Option<&'a CardId>);
 
 /// Memory that a tenant's quota allows for DAGs that are new or changed.
 #[derive(Debug, Clone)]
@@ -146,7 +146,7 @@ impl MemoryAllowance {
         tenant: &TenantId,
         limit: ByteSize,
         own: &MemoryUse,
-        before: Option<Counted<'_>>,
+        before: Option<CountedDag<'_>>,
         nts: impl Iterator<Item = NtTypeId>,
     ) -> Self {
         let known = before.iter().flat_map(|(pages, _)| pages.keys().cloned());
@@ -182,7 +182,7 @@ impl MemoryAllowance {
     }
 
     /// A DAG has got a place: the next ones are looked at beside it.
-    pub fn settle(&mut self, card: Option<&CardId>, pages: &Pages) {
+    pub fn count_placed(&mut self, card: Option<&CardId>, pages: &Pages) {
         self.others.add(card, pages);
         self.used = self.others.total;
     }
@@ -272,7 +272,7 @@ mod tests {
             let is_allowed = allows.check(card(new.1).as_ref(), &pages(&new.0)).is_ok();
             let asked = counted(&after);
             prop_assert_eq!(is_allowed, asked <= limit || asked <= own.total().get());
-            allows.settle(card(new.1).as_ref(), &pages(&new.0));
+            allows.count_placed(card(new.1).as_ref(), &pages(&new.0));
             prop_assert_eq!(allows.used.get(), asked);
             prop_assert!(allows.check(card(new.1).as_ref(), &pages(&new.0)).is_ok(), "it is there");
         }

@@ -13,7 +13,7 @@ use crate::decide::card_choice::CardRank;
 use crate::protocol::Choice;
 
 /// A card's answer to a DAG.
-pub(crate) struct Answer {
+pub(crate) struct CardAnswer {
     pub model: CardModel,
     pub rank: CardRank,
     pub place: Result<Choice, Infeasible>,
@@ -40,15 +40,15 @@ fn advice(why: &Explanation) -> (usize, Reverse<usize>) {
 
 /// The place by the guidelines, with what was said of cards of other models; `answers` are in the order of the
 /// policy. Else all that the cards lack.
-pub(crate) fn best_place(mut answers: Vec<Answer>) -> Result<Choice, Option<Infeasible>> {
-    let key = |(at, answer): &(usize, &Answer)| {
+pub(crate) fn best_place(mut answers: Vec<CardAnswer>) -> Result<Choice, Option<Infeasible>> {
+    let key = |(at, answer): &(usize, &CardAnswer)| {
         let choice = answer.place.as_ref().ok()?;
         Some((answer.rank, advice(&choice.plan.explanation), *at))
     };
     let placed = answers.iter().enumerate().filter(|(_, answer)| answer.place.is_ok());
     let Some((at, _)) = placed.min_by_key(key) else {
         let mut shortages = Vec::new();
-        for Answer { place, .. } in answers {
+        for CardAnswer { place, .. } in answers {
             let Err(refusal) = place else { continue };
             let new = refusal.shortages.into_iter().filter(|short| !shortages.contains(short));
             shortages.extend(new.collect::<Vec<_>>());
@@ -58,7 +58,7 @@ pub(crate) fn best_place(mut answers: Vec<Answer>) -> Result<Choice, Option<Infe
     let taken = answers.remove(at);
     let mut choice = taken.place.expect("only places were compared");
     let mut others: Vec<OtherCard> = Vec::new();
-    for Answer { model, rank, place } in answers {
+    for CardAnswer { model, rank, place } in answers {
         if model == taken.model || others.iter().any(|other| other.model == model) {
             continue;
         }

@@ -182,14 +182,14 @@ impl FreeRows {
     }
 
     /// Takes exactly these rows.
-    fn take_at(&mut self, first: u16, count: u16) -> Result<(), RowsTaken> {
+    fn take_at(&mut self, first: u16, count: u16) -> Result<(), RowConflict> {
         match self.runs.range(..=first).next_back() {
             Some((&start, &length)) if first + count <= start + length => {
                 self.remove(start, length, first, count);
                 Ok(())
             }
             _ if count == 0 => Ok(()),
-            _ => Err(RowsTaken),
+            _ => Err(RowConflict),
         }
     }
 
@@ -226,7 +226,7 @@ impl FreeRows {
 
 /// Rows belong to another placement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RowsTaken;
+pub(crate) struct RowConflict;
 
 /// The first row of each run that a placement has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -276,7 +276,7 @@ impl RowPool {
     ///
     /// # Errors
     /// Not all are free; some may have been taken then.
-    pub fn take_stored(&mut self, placement: &Placement) -> Result<(), RowsTaken> {
+    pub fn take_stored(&mut self, placement: &Placement) -> Result<(), RowConflict> {
         let (stages, chains, instances) = row_counts(&placement.mapping);
         self.stages.take_at(placement.stage_row, stages)?;
         self.chains.take_at(placement.chain_row, chains)?;
@@ -376,10 +376,10 @@ mod tests {
     fn stored_rows_are_taken_once() {
         let mut free = FreeRows::new(10);
         assert_eq!(free.take_at(3, 4), Ok(()));
-        assert_eq!(free.take_at(6, 1), Err(RowsTaken));
-        assert_eq!(free.take_at(2, 2), Err(RowsTaken));
+        assert_eq!(free.take_at(6, 1), Err(RowConflict));
+        assert_eq!(free.take_at(2, 2), Err(RowConflict));
         assert_eq!(free.take_at(7, 3), Ok(()));
-        assert_eq!(free.take_at(9, 2), Err(RowsTaken));
+        assert_eq!(free.take_at(9, 2), Err(RowConflict));
         assert_eq!(free.take(3), Some(0));
         assert_eq!(free.take(1), None);
     }

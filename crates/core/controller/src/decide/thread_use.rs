@@ -48,7 +48,7 @@ impl ThreadAllowance {
     }
 
     /// Counts a mapping in.
-    pub fn settle(&mut self, mapping: &Mapping) {
+    pub fn count_placed(&mut self, mapping: &Mapping) {
         self.used = self.used.saturating_add(threads_of(mapping));
     }
 }

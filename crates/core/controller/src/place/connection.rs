@@ -7,8 +7,8 @@ use snic_domain::CardId;
 
 use crate::protocol::LogKind;
 use crate::state::Core;
-use crate::state::card::Lost;
-use crate::store::tx::{About, Tx};
+use crate::state::card::LossKind;
+use crate::store::tx::{LogSubject, Tx};
 
 /// Asks a card what it holds; until it answers nothing else is asked.
 pub(crate) fn read_back(core: &mut Core, tx: &mut Tx, id: &CardId) {
@@ -24,8 +24,8 @@ pub(crate) fn read_back(core: &mut Core, tx: &mut Tx, id: &CardId) {
 pub(crate) fn lose(core: &mut Core, tx: &mut Tx, id: &CardId, reason: String) {
     let now = core.now();
     let text = format!("card {id} is lost: {reason}");
-    if core.cards.known_mut(id).lose(now, reason) == Lost::Now {
-        tx.note(LogKind::CardLost, About::card(id), text);
+    if core.cards.known_mut(id).lose(now, reason) == LossKind::Now {
+        tx.note(LogKind::CardLost, LogSubject::card(id), text);
     }
     tx.emit_card(id);
     forget(core, id);
@@ -42,7 +42,7 @@ pub(crate) fn regain(core: &mut Core, tx: &mut Tx, id: &CardId) {
         let text = format!(
             "card {id} answers again after {seconds} s and {attempts} attempts in vain to open it"
         );
-        tx.note(LogKind::CardBack, About::card(id), text);
+        tx.note(LogKind::CardBack, LogSubject::card(id), text);
     }
 }
 

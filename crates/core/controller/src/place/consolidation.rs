@@ -60,7 +60,7 @@ pub(crate) fn begin_by_policy(core: &mut Core) {
 }
 
 /// The next step of every pass. Time O(passes under way) where there is none to take.
-pub(crate) fn go_on(core: &mut Core, tx: &mut Tx) {
+pub(crate) fn take_next_steps(core: &mut Core, tx: &mut Tx) {
     begin_on_its_own(core, tx);
     let pending: Vec<OperationId> = core.passes.operations().cloned().collect();
     for operation in pending {

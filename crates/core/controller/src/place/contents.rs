@@ -50,7 +50,7 @@ pub(crate) fn keep_as_victim(core: &mut Core, tx: &mut Tx, id: &CardId, region: 
 }
 
 /// Marks the rows of all loaded regions for rewriting, because packet scheduling has changed.
-pub(crate) fn schedule_anew(core: &mut Core) {
+pub(crate) fn reschedule_rows(core: &mut Core) {
     let Core { cards, registry, policies, .. } = core;
     let ids: Vec<CardId> = cards.ids().cloned().collect();
     for id in ids {

@@ -7,7 +7,7 @@ use crate::place::{contents, placement, work};
 use crate::protocol::{ControlError, LogKind, OperationWork, Reply};
 use crate::state::Core;
 use crate::state::card::Region;
-use crate::store::tx::{About, Tx};
+use crate::store::tx::{LogSubject, Tx};
 use crate::view::views;
 
 fn region_entry<'a>(
@@ -47,7 +47,7 @@ pub(crate) fn drain_region(
     cordon(core, tx, id, region, true);
     let text =
         format!("an operator has region {region} drained: DAGs that find another place leave it");
-    let about = About { regions: vec![region], ..About::card(id) };
+    let about = LogSubject { regions: vec![region], ..LogSubject::card(id) };
     tx.note(LogKind::DrainStarted, about, text);
     let work = OperationWork::DrainRegion(id.clone(), region);
     let operation = work::begin(core, tx, work);
@@ -76,7 +76,7 @@ pub(crate) fn drain_card(core: &mut Core, tx: &mut Tx, id: &CardId) -> Result<Re
         cordon(core, tx, id, *region, true);
     }
     let text = format!("an operator has card {id} drained: it gets no new DAGs");
-    tx.note(LogKind::DrainStarted, About::card(id), text);
+    tx.note(LogKind::DrainStarted, LogSubject::card(id), text);
     let operation = work::begin(core, tx, OperationWork::DrainCard(id.clone()));
     retry(core);
     for region in regions {
@@ -98,7 +98,7 @@ pub(crate) fn cordon_regions(
         region_entry(core, id, region)?;
     }
     let meant: Vec<RegionId> = core.cards.regions_meant(id, region).collect();
-    tell_cordon(core, tx, id, (&meant, region.is_none(), on));
+    report_cordon(core, tx, id, (&meant, region.is_none(), on));
     for region in meant {
         if on {
             cordon(core, tx, id, region, true);
@@ -111,7 +111,7 @@ pub(crate) fn cordon_regions(
 }
 
 /// One event for all regions that are not yet as they are to be.
-fn tell_cordon(
+fn report_cordon(
     core: &Core,
     tx: &mut Tx,
     id: &CardId,
@@ -135,7 +135,7 @@ fn tell_cordon(
         }
         false => (LogKind::Uncordoned, format!("{what} takes new DAGs again")),
     };
-    tx.note(kind, About { regions, ..About::card(id) }, text);
+    tx.note(kind, LogSubject { regions, ..LogSubject::card(id) }, text);
 }
 
 /// A drain begins, something was freed, or an update is done: DAGs may leave the regions that are drained.
@@ -150,7 +150,7 @@ pub(crate) fn retry(core: &mut Core) {
 }
 
 /// Moves DAGs out of regions that are drained, as many as one event may.
-pub(crate) fn go_on(core: &mut Core, tx: &mut Tx) {
+pub(crate) fn take_next_steps(core: &mut Core, tx: &mut Tx) {
     while !core.planning.leaving.is_empty() && core.planning.may_begin() {
         let Some((id, region, name)) = core.planning.leaving.pop() else { break };
         // The drain may have ended, and the DAG may be gone.
@@ -184,7 +184,7 @@ pub(crate) fn undrain_region(
     region: RegionId,
 ) -> Result<Reply, ControlError> {
     region_entry(core, id, region)?;
-    tell_cordon(core, tx, id, (&[region], false, false));
+    report_cordon(core, tx, id, (&[region], false, false));
     end_drains(core, tx, id, region);
     region_reply(core, id, region)
 }
@@ -246,7 +246,7 @@ pub(crate) fn reset_region(
     let card = core.cards.known_mut(id);
     card.store_region(tx, region);
     card.distrust(region);
-    Residency::on(core, tx, id).settle_residents(region);
+    Residency::on(core, tx, id).drop_lost_residents(region);
     let operation = work::begin(core, tx, OperationWork::ResetRegion(id.clone(), region));
     work::end(core, tx, &operation, Ok(()));
     tx.emit_region(id, region);

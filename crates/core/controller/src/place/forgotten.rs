@@ -4,7 +4,7 @@
 use snic_domain::{ByteSize, CardId, DagName, Digest, NtTypeId, RegionId};
 
 use crate::state::Core;
-use crate::state::card::{Kept, Loading, ObservedContent};
+use crate::state::card::{Loading, ObservedContent, Retention};
 use crate::store::records::PendingErase;
 use crate::store::tx::Tx;
 
@@ -56,7 +56,7 @@ pub(crate) fn refresh_kept_in(core: &mut Core, id: &CardId, region: RegionId) {
     let registry = &core.registry;
     let card = core.cards.known_mut(id);
     match card.refresh_kept(region, |bitstream| registry.context_length(bitstream)) {
-        Kept::NoMore => core.freed.capacity(),
-        Kept::AsBefore => {}
+        Retention::NoMore => core.freed.capacity(),
+        Retention::AsBefore => {}
     }
 }

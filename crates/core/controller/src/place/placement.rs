@@ -9,7 +9,7 @@ use crate::decide::admission;
 use crate::decide::admission::{AdmissionRules, Borrower, Candidate, CardPlan};
 use crate::decide::card_choice::{CardWishes, Site, fill_rank, first_place};
 use crate::decide::memory_use::MemoryAllowance;
-use crate::decide::mixed_cards::{Answer, are_mixed, best_place};
+use crate::decide::mixed_cards::{CardAnswer, are_mixed, best_place};
 use crate::decide::thread_use::ThreadAllowance;
 use crate::place::{classification, contents, forgotten, work};
 use crate::protocol::{Admission, Choice, ControlError, IdleTaskPolicy};
@@ -80,14 +80,16 @@ pub(crate) fn choose_from(
     });
     let found = if is_mixed {
         let answers = models.into_iter().zip(places);
-        best_place(answers.map(|(model, (rank, place))| Answer { model, rank, place }).collect())
+        best_place(
+            answers.map(|(model, (rank, place))| CardAnswer { model, rank, place }).collect(),
+        )
     } else {
         first_place(order, places)
     };
     core.planning.planned(&effort);
     let choice = found.map_err(|refusal| match refusal {
         Some(refusal) => refusal.into(),
-        None => ControlError::NoCard(why_no_card(core)),
+        None => ControlError::NoCard(no_card_reason(core)),
     })?;
     check_tasks(core, name, dag.spec(), &choice, IdleTaskPolicy::Warn).map(|()| choice)
 }
@@ -165,7 +167,7 @@ pub(crate) fn decide(core: &Core, name: &DagName, dag: &Dag) -> Result<Admission
             name,
             dag,
             serving: entry.and_then(DagEntry::serves_meanwhile),
-            withdrawn: entry.and_then(DagEntry::gives_way),
+            withdrawn: entry.and_then(DagEntry::replaced_at_once),
             wishes: &wishes,
             memory: &memory_allowance(core, name, dag.spec()),
             threads: thread_allowance(core, name),
@@ -201,7 +203,7 @@ fn decide_candidate(core: &Core, candidate: &Candidate<'_>) -> Result<Admission,
     let decided =
         admission::decide(&cards, core.registry.catalogue(), rules(core), candidate, &effort);
     core.planning.planned(&effort);
-    decided.map_err(|rejection| rejection.into_error(dag, || why_no_card(core)))
+    decided.map_err(|rejection| rejection.into_error(dag, || no_card_reason(core)))
 }
 
 /// Admission policy of the operators.
@@ -246,7 +248,7 @@ pub(crate) fn card_plans<'a>(core: &'a Core, candidate: Option<&DagName>) -> Vec
 }
 
 /// Why there is no card to place a DAG on; for operators.
-pub(crate) fn why_no_card(core: &Core) -> String {
+pub(crate) fn no_card_reason(core: &Core) -> String {
     let reasons = core.cards.absent().map(|(id, why)| format!("card {id}: {why}"));
     let text = reasons.collect::<Vec<_>>().join("; ");
     if text.is_empty() { "the daemon has none in its settings".into() } else { text }
@@ -267,7 +269,7 @@ pub(crate) fn assign(
     let Choice { card: id, plan } = choice;
     let entry = core.dags.known(name);
     let (serving, withdrawn) = match handover {
-        Handover::MakeBeforeBreak => (entry.serves_meanwhile(), entry.gives_way()),
+        Handover::MakeBeforeBreak => (entry.serves_meanwhile(), entry.replaced_at_once()),
         Handover::AtOnce => (entry.previous(), entry.desired()),
     };
     let old = serving.and_then(|serving| reservation_of(core, serving));
@@ -377,7 +379,7 @@ fn take_away(core: &mut Core, name: &DagName, booked: Option<&CardId>) {
         card.clear_dag(name, uid, &placement);
     }
     if entry.target().is_none() {
-        card.let_go_of_pages(name);
+        card.release_pages(name);
     }
     card.touch(name);
     if booked != Some(&id) {
@@ -456,7 +458,7 @@ pub(crate) fn place_unscheduled(core: &mut Core, tx: &mut Tx) {
 }
 
 /// DAGs have lost their place: they are placed again, those that are too many for one event with the next ones.
-pub(crate) fn place_homeless(core: &mut Core, tx: &mut Tx, names: &[DagName]) {
+pub(crate) fn retry_unplaced(core: &mut Core, tx: &mut Tx, names: &[DagName]) {
     for name in names {
         if core.planning.may_begin() {
             place_again(core, tx, name);
@@ -487,7 +489,7 @@ pub(crate) fn abandon_content(core: &mut Core, tx: &mut Tx, id: &CardId, region:
     }
     contents::set_content(core, tx, id, region, None);
     core.cards.known(id).store_region(tx, region);
-    place_homeless(core, tx, &homeless);
+    retry_unplaced(core, tx, &homeless);
 }
 
 /// The card has a DAG's desired placement: gives back what served until now.
@@ -514,7 +516,7 @@ fn give_back(core: &mut Core, tx: &mut Tx, name: &DagName, left: ReplacedPlaceme
     let card = core.cards.known_mut(&id);
     if in_target {
         card.clear_dag(name, uid, &placement);
-        card.let_go_of_pages(name);
+        card.release_pages(name);
     }
     card.give_rows(&placement);
     card.release(name);

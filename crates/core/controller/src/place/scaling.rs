@@ -12,9 +12,7 @@
 
 use std::time::Duration;
 
-use snic_autoscaler::{
-    DagCapacity, Decision, Holder, is_near, is_over, look as autoscaler_look, pick,
-};
+use snic_autoscaler::{DagCapacity, Decision, Holder, decide_early, is_near, is_over, pick};
 use snic_domain::limits::DAG_BANDWIDTH_MAX;
 use snic_domain::{Bandwidth, CardId, CardProfile, Dag, DagName, RegionId};
 
@@ -25,19 +23,19 @@ use crate::protocol::{Admission, Choice, LogKind, Preemption};
 use crate::state::Core;
 use crate::state::dags::DagEntry;
 use crate::state::epoch::{Flows, of_engine};
-use crate::state::meter::{Changes, NoPlace, Scaling, ScalingInput, Trouble};
+use crate::state::meter::{Changes, LogDecision, NoPlace, Scaling, ScalingInput};
 use crate::store::records::{Placement, regions_of};
-use crate::store::tx::{About, Tx};
+use crate::store::tx::{LogSubject, Tx};
 
 /// State while the decisions of one sample are carried out.
-struct Round {
+struct ScalingRound {
     period: Duration,
     /// Holders that could give instances up; unknown where something has changed since.
     givers: Option<Vec<Holder<usize>>>,
 }
 
 /// A decision about a DAG.
-struct Decided {
+struct ScalingDecision {
     name: DagName,
     decision: Decision,
     /// Input of the decision.
@@ -46,7 +44,7 @@ struct Decided {
 
 /// Result of a decision to give a DAG more or fewer instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Scaled {
+enum ScalingOutcome {
     /// It is on its way to its new place.
     Begun,
     /// There is no place for it.
@@ -92,21 +90,21 @@ pub(crate) fn scale(core: &mut Core, tx: &mut Tx, id: &CardId, span: Duration) {
             Decision::ScaleIn { .. } => false,
         };
         if !waits {
-            decisions.push(Decided { name: flows.dags[flow].clone(), decision, chain });
+            decisions.push(ScalingDecision { name: flows.dags[flow].clone(), decision, chain });
         }
     }
-    let mut round = Round { period, givers: None };
+    let mut round = ScalingRound { period, givers: None };
     for decided in decisions {
         carry_out(core, tx, id, decided, &mut round);
     }
     looks &= core.cards.known(id).has_unused_region();
-    let next = looks.then(|| now + policy.look_interval());
-    core.loops.known_mut(id).set_look_at(next);
+    let next = looks.then(|| now + policy.check_interval());
+    core.loops.known_mut(id).set_next_probe(next);
 }
 
 /// Looks, between two samples, at the loads that are near their capacity; the last sample was `span` ago.
 /// Carries decisions out. One that fails is not tried again before the next sample.
-pub(crate) fn look(core: &mut Core, tx: &mut Tx, id: &CardId, span: Duration) {
+pub(crate) fn scale_between_samples(core: &mut Core, tx: &mut Tx, id: &CardId, span: Duration) {
     let card = core.cards.known(id);
     let longest = reconfiguration_max(card.profile());
     let policy = core.policies.current().autoscaling;
@@ -128,16 +126,16 @@ pub(crate) fn look(core: &mut Core, tx: &mut Tx, id: &CardId, span: Duration) {
         }
         let counters = counted.get(usize::from(entry.uid().row())).copied().unwrap_or_default();
         let load = meter.load_since(counters, span, line);
-        let decision = load.map(|load| autoscaler_look(&policy, residency, &chain, load, now));
+        let decision = load.map(|load| decide_early(&policy, residency, &chain, load, now));
         if let Some(decision) = decision.filter(|decision| *decision != Decision::Keep) {
-            decisions.push(Decided { name: flows.dags[flow].clone(), decision, chain });
+            decisions.push(ScalingDecision { name: flows.dags[flow].clone(), decision, chain });
         }
     }
     core.loops.known_mut(id).reuse(counted);
-    let mut round = Round { period, givers: None };
+    let mut round = ScalingRound { period, givers: None };
     for decided in decisions {
-        if carry_out(core, tx, id, decided, &mut round) != Scaled::Begun {
-            core.loops.known_mut(id).set_look_at(None);
+        if carry_out(core, tx, id, decided, &mut round) != ScalingOutcome::Begun {
+            core.loops.known_mut(id).set_next_probe(None);
         }
     }
 }
@@ -147,16 +145,16 @@ fn carry_out(
     core: &mut Core,
     tx: &mut Tx,
     id: &CardId,
-    decided: Decided,
-    round: &mut Round,
-) -> Scaled {
-    let Decided { name, decision, chain } = decided;
+    decided: ScalingDecision,
+    round: &mut ScalingRound,
+) -> ScalingOutcome {
+    let ScalingDecision { name, decision, chain } = decided;
     let scaled = match decision {
-        Decision::Keep => Scaled::NotNow,
+        Decision::Keep => ScalingOutcome::NotNow,
         Decision::ScaleOut { to, why } => {
             let cause = Cause { kind: LogKind::ScaleOut, why: why.to_string() };
             let scaled = scale_out(core, tx, &name, &sizes(to, &chain), cause);
-            if scaled == Scaled::NoPlace {
+            if scaled == ScalingOutcome::NoPlace {
                 no_place(core, tx, id, &name, round);
             }
             scaled
@@ -168,13 +166,13 @@ fn carry_out(
         Decision::ScaleIn { to, why } => {
             let cause = Cause { kind: LogKind::ScaleIn, why: why.to_string() };
             let scaled = shrink(core, tx, &name, to, cause);
-            if scaled == Scaled::Begun {
+            if scaled == ScalingOutcome::Begun {
                 core.loops.known_mut(id).count(|figures| figures.scale_ins += 1);
             }
             scaled
         }
     };
-    if scaled == Scaled::Begun {
+    if scaled == ScalingOutcome::Begun {
         round.givers = None;
     }
     scaled
@@ -226,32 +224,34 @@ fn scale_out(
     name: &DagName,
     sizes: &[Bandwidth],
     cause: Cause,
-) -> Scaled {
+) -> ScalingOutcome {
     let Cause { kind, why } = cause;
     let entry = core.dags.known(name);
     if entry.meter().must_wait(core.now()) || !entry.is_at_rest() {
-        return Scaled::NotNow;
+        return ScalingOutcome::NotNow;
     }
     // What it holds already brings nothing, wherever it is planned.
     let holds = entry.desired().expect("what is at rest has a placement").holds();
     let sizes: Vec<_> = sizes.iter().copied().filter(|size| is_over(*size, holds)).collect();
-    let Some((dag, choice)) = first_place(core, name, &sizes) else { return Scaled::NoPlace };
+    let Some((dag, choice)) = first_place(core, name, &sizes) else {
+        return ScalingOutcome::NoPlace;
+    };
     let replaces = choice.plan.loads.iter().any(|load| load.replaces.is_some());
     if kind == LogKind::PreLaunch && replaces {
-        return Scaled::NotNow;
+        return ScalingOutcome::NotNow;
     }
     let regions: Vec<RegionId> = choice.plan.loads.iter().map(|load| load.region).collect();
     let card = choice.card.clone();
     if placement::assign(core, tx, name, choice, Handover::MakeBeforeBreak).is_err() {
-        return Scaled::NoPlace;
+        return ScalingOutcome::NoPlace;
     }
     let placement = core.dags.known(name).desired().expect("it was just given a place");
     let (serial, loads) = (placement.serial, !core.cards.known(&card).is_loaded(placement));
     core.dags.known_mut(name).meter_mut().scale(Scaling { serial, loads });
     core.dags.store(tx, name);
     let text = format!("it scales to {}: {why}", dag.bandwidth());
-    tx.note(kind, About { regions, ..About::dag(&card, name) }, text);
-    Scaled::Begun
+    tx.note(kind, LogSubject { regions, ..LogSubject::dag(&card, name) }, text);
+    ScalingOutcome::Begun
 }
 
 /// The placement of a scale-out serves now.
@@ -278,26 +278,32 @@ pub(crate) fn scaled(core: &mut Core, tx: &mut Tx, name: &DagName) {
         true => format!("it holds {holds}; no region had to be loaded"),
         false => format!("it holds {holds}"),
     };
-    tx.note(LogKind::Scaled, About { regions, ..About::dag(&card, name) }, text);
+    tx.note(LogKind::Scaled, LogSubject { regions, ..LogSubject::dag(&card, name) }, text);
 }
 
 /// Fewer instances, on what is loaded. What is given back is free once the rows have changed.
-fn shrink(core: &mut Core, tx: &mut Tx, name: &DagName, to: Bandwidth, cause: Cause) -> Scaled {
+fn shrink(
+    core: &mut Core,
+    tx: &mut Tx,
+    name: &DagName,
+    to: Bandwidth,
+    cause: Cause,
+) -> ScalingOutcome {
     let entry = core.dags.known(name);
     if !entry.is_at_rest() {
-        return Scaled::NotNow;
+        return ScalingOutcome::NotNow;
     }
     let before = entry.desired().expect("what is at rest has a placement").clone();
     let planned = plan_for(core, name, to);
     let Some((_, choice)) = planned.filter(|(_, choice)| choice.plan.loads.is_empty()) else {
-        return Scaled::NoPlace;
+        return ScalingOutcome::NoPlace;
     };
     // What it has is more than what it takes now; but rows may be short.
     if placement::assign(core, tx, name, choice, Handover::MakeBeforeBreak).is_err() {
-        return Scaled::NoPlace;
+        return ScalingOutcome::NoPlace;
     }
     shrunk(core, tx, name, &before, cause);
-    Scaled::Begun
+    ScalingOutcome::Begun
 }
 
 /// A DAG gives its burst capacity back at once, for one that asks for a guarantee: its traffic
@@ -320,28 +326,28 @@ fn shrunk(core: &mut Core, tx: &mut Tx, name: &DagName, before: &Placement, caus
     core.dags.store(tx, name);
     let now = core.now();
     let entry = core.dags.known_mut(name);
-    entry.meter_mut().settle(now);
+    entry.meter_mut().restart_cooldown(now);
     let placement = entry.desired().expect("it was just given a place");
     let (kept, holds) = (regions_of(placement), placement.holds());
     let regions = regions_of(before).into_iter().filter(|r| !kept.contains(r)).collect();
     let text = format!("it holds {holds} instead of {}: {why}", before.holds());
-    let about = About { regions, ..About::dag(&before.mapping.card, name) };
+    let about = LogSubject { regions, ..LogSubject::dag(&before.mapping.card, name) };
     tx.note(kind, about, text);
 }
 
 /// A scale-out found no place: who is above its fair share gives instances up for it.
-fn no_place(core: &mut Core, tx: &mut Tx, id: &CardId, name: &DagName, round: &mut Round) {
+fn no_place(core: &mut Core, tx: &mut Tx, id: &CardId, name: &DagName, round: &mut ScalingRound) {
     let given = core.policies.current().autoscaling.context_switch
-        && switch(core, tx, id, name, round) == Scaled::Begun;
+        && switch(core, tx, id, name, round) == ScalingOutcome::Begun;
     let wait = if given { Duration::ZERO } else { round.period * RETRY_PERIODS };
     let now = core.now();
     let meter = core.dags.known_mut(name).meter_mut();
     meter.retry_at(now + wait);
-    if !given && meter.trouble(now) == Trouble::Log {
+    if !given && meter.trouble(now) == LogDecision::Log {
         let text = "it is overloaded, and no region is free or above somebody's fair share; \
                     it shares what there is"
             .to_owned();
-        tx.note(LogKind::NoPlace, About::dag(id, name), text);
+        tx.note(LogKind::NoPlace, LogSubject::dag(id, name), text);
     }
 }
 
@@ -369,8 +375,8 @@ fn switch(
     tx: &mut Tx,
     id: &CardId,
     asking: &DagName,
-    round: &mut Round,
-) -> Scaled {
+    round: &mut ScalingRound,
+) -> ScalingOutcome {
     let givers = round.givers.take().unwrap_or_else(|| givers(core, id));
     let longest = reconfiguration_max(core.cards.known(id).profile());
     let residency = core.policies.current().autoscaling.residency(longest);
@@ -380,7 +386,7 @@ fn switch(
     let picked = pick(others.copied(), residency, core.now());
     let Some((flow, name)) = picked.map(|flow| (flow, names[flow].clone())) else {
         round.givers = Some(givers);
-        return Scaled::NoPlace;
+        return ScalingOutcome::NoPlace;
     };
     let chain = chain(&flows, flow, core.dags.known(&name)).expect("it holds what it can give");
     let why = format!("its fair share is {}, and another DAG is below its own", chain.fair);
@@ -389,10 +395,10 @@ fn switch(
     let to = Bandwidth::from_bps(kept).min(chain.holds).max(chain.admitted);
     let done = shrink(core, tx, &name, to, cause);
     match done {
-        Scaled::Begun => {
+        ScalingOutcome::Begun => {
             core.loops.known_mut(id).count(|figures| figures.context_switches += 1);
         }
-        Scaled::NoPlace | Scaled::NotNow => round.givers = Some(givers),
+        ScalingOutcome::NoPlace | ScalingOutcome::NotNow => round.givers = Some(givers),
     }
     done
 }
@@ -414,7 +420,7 @@ fn chain(flows: &Flows<'_>, flow: usize, entry: &DagEntry) -> Option<DagCapacity
         holds: entry.desired()?.holds(),
         admitted: entry.spec().bandwidth,
         fair: flows.outcome.fair[flow],
-        settled: entry.meter().settled(),
+        settled: entry.meter().last_change(),
     })
 }
 

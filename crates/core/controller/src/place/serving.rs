@@ -63,7 +63,7 @@ fn retarget(core: &mut Core, name: &DagName, serial: Option<u64>) {
         let card_loop = core.loops.known_mut(&placement.mapping.card);
         card_loop.topology_changed();
         if scaled {
-            card_loop.hurry();
+            card_loop.mark_urgent();
         }
     }
     if let Some(old) = &old {
@@ -93,7 +93,7 @@ fn move_pages(
     }
     let is_left = |old: &&Placement| new.is_none_or(|new| new.mapping.card != old.mapping.card);
     if let Some(old) = old.filter(is_left) {
-        core.cards.known_mut(&old.mapping.card).let_go_of_pages(name);
+        core.cards.known_mut(&old.mapping.card).release_pages(name);
     }
     Ok(())
 }
@@ -123,7 +123,7 @@ pub(crate) fn reweigh(core: &mut Core, tenant: &TenantId) {
 }
 
 /// Marks the rows of all served DAGs for rewriting, because packet scheduling has changed.
-pub(crate) fn schedule_anew(core: &mut Core) {
+pub(crate) fn reschedule_rows(core: &mut Core) {
     let served = core.dags.iter().filter(|entry| entry.target().is_some());
     let served: Vec<_> = served.map(|entry| (entry.name().clone(), entry.target())).collect();
     for (name, serial) in served {

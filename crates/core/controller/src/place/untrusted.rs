@@ -72,7 +72,7 @@ fn passes_stranger(core: &Core, entry: &DagEntry) -> bool {
 
 /// A DAG is looked at: it may have left the image, or be served there by now. Only then it is moved, for until the
 /// card has said what it holds, it may serve the DAG.
-pub(crate) fn look(core: &mut Core, name: &DagName) {
+pub(crate) fn visit_dag(core: &mut Core, name: &DagName) {
     if !core.dags.is_untrusted(name) {
         return;
     }
@@ -92,7 +92,7 @@ pub(crate) fn retry(core: &mut Core) {
 }
 
 /// Moves DAGs out of such images, as many as one event may.
-pub(crate) fn go_on(core: &mut Core, tx: &mut Tx) {
+pub(crate) fn take_next_steps(core: &mut Core, tx: &mut Tx) {
     while !core.planning.untrusted.is_empty() && core.planning.may_begin() {
         let Some(name) = core.planning.untrusted.pop() else { break };
         // It may be gone, or have left the image since.

@@ -4,7 +4,7 @@ use snic_domain::{CardId, DagName, OperationId, RegionId};
 
 use crate::protocol::{ControlError, LogKind, OperationWork, Reply};
 use crate::state::Core;
-use crate::store::tx::{About, Tx};
+use crate::store::tx::{LogSubject, Tx};
 use crate::view::{images, views};
 
 /// A new operation.
@@ -43,7 +43,7 @@ pub(crate) fn end(
 ) {
     let record = core.operations.get(id).expect("it is remembered until after its end");
     let (now, regions) = (core.now(), views::regions_done(core, record));
-    tell_drain_ended(tx, &record.work, &result);
+    report_drain_ended(tx, &record.work, &result);
     match core.operations.end(tx, id, (now, result), regions) {
         OperationWork::CreateDag(name) | OperationWork::UpdateDag(name) => {
             // A delete has ended it before the DAG goes.
@@ -66,7 +66,7 @@ pub(crate) fn end(
 }
 
 /// Where a drain ends: how.
-fn tell_drain_ended(tx: &mut Tx, work: &OperationWork, result: &Result<(), ControlError>) {
+fn report_drain_ended(tx: &mut Tx, work: &OperationWork, result: &Result<(), ControlError>) {
     let (card, regions, what) = match work {
         OperationWork::DrainRegion(card, region) => {
             (card, vec![*region], format!("region {region}"))
@@ -78,7 +78,7 @@ fn tell_drain_ended(tx: &mut Tx, work: &OperationWork, result: &Result<(), Contr
         Ok(()) => format!("no DAG is left: {what} is drained, and stays cordoned"),
         Err(why) => format!("{what} is not drained any more: {why}"),
     };
-    tx.note(LogKind::DrainEnded, About { regions, ..About::card(card) }, text);
+    tx.note(LogKind::DrainEnded, LogSubject { regions, ..LogSubject::card(card) }, text);
 }
 
 /// An operation that exists, as callers see it.

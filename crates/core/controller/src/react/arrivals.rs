@@ -8,11 +8,11 @@ use crate::protocol::LogKind;
 use crate::state::Core;
 use crate::state::card::Committed;
 use crate::store::records::{Placement, regions_of};
-use crate::store::tx::{About, Tx};
-use crate::view::status::{ADOPTING, Facts, FailingLoad, conditions};
+use crate::store::tx::{LogSubject, Tx};
+use crate::view::status::{ADOPTING, CardFacts, FailingLoad, conditions};
 
 /// Ends what an arrived placement makes superfluous, and brings the conditions up to date.
-pub(crate) fn settle(core: &mut Core, tx: &mut Tx, name: &DagName) {
+pub(crate) fn finish_arrival(core: &mut Core, tx: &mut Tx, name: &DagName) {
     let Some(entry) = core.dags.get(name) else {
         return; // It was deleted after it was marked.
     };
@@ -29,14 +29,14 @@ pub(crate) fn settle(core: &mut Core, tx: &mut Tx, name: &DagName) {
     let conditions = conditions(entry, facts.as_ref(), core.now());
     if conditions != entry.conditions() {
         core.dags.known_mut(name).set_conditions(conditions);
-        tell_promise(core, tx, name);
+        report_promise(core, tx, name);
         core.dags.emit(tx, name);
     }
 }
 
 /// Tells that a promise is broken, and that it is kept again. While a card is asked what it holds, nothing
 /// is broken yet; who is stopped for its state is told how long when it serves again.
-fn tell_promise(core: &mut Core, tx: &mut Tx, name: &DagName) {
+fn report_promise(core: &mut Core, tx: &mut Tx, name: &DagName) {
     let now = core.now();
     let entry = core.dags.known_mut(name);
     let Some(promise) = entry.promise() else {
@@ -59,16 +59,16 @@ fn tell_promise(core: &mut Core, tx: &mut Tx, name: &DagName) {
     let placement = entry.shown();
     let regions = placement.map(regions_of).unwrap_or_default();
     let card = placement.map(|placement| &placement.mapping.card);
-    tx.note_of(&reason, kind, About { dag: Some(name), card, regions }, text);
+    tx.note_of(&reason, kind, LogSubject { dag: Some(name), card, regions }, text);
 }
 
 /// Facts about the card of a placement.
-fn facts<'a>(core: &'a Core, name: &DagName, placement: &Placement) -> Facts<'a> {
+fn facts<'a>(core: &'a Core, name: &DagName, placement: &Placement) -> CardFacts<'a> {
     let card = core.cards.known(&placement.mapping.card);
     let regions = regions_of(placement);
     let entries = || regions.iter().filter_map(|region| card.region(*region));
     let failing = entries().find(|entry| entry.failures() > 0 && !entry.is_loaded());
-    Facts {
+    CardFacts {
         connection: card.connection(),
         regions: regions.len(),
         loaded: entries().filter(|entry| entry.is_loaded()).count(),
@@ -100,9 +100,9 @@ pub(crate) fn programmed(core: &mut Core, tx: &mut Tx, id: &CardId, follows: Com
             && entry.card() == Some(id)
         {
             let stopped = entry.set_active(serial);
-            settle(core, tx, &name);
+            finish_arrival(core, tx, &name);
             if let Some(since) = stopped {
-                tell_stop(core, tx, id, &name, since);
+                report_stop(core, tx, id, &name, since);
             }
         }
     }
@@ -112,10 +112,10 @@ pub(crate) fn programmed(core: &mut Core, tx: &mut Tx, id: &CardId, follows: Com
 }
 
 /// A DAG that was stopped for its state serves again.
-fn tell_stop(core: &mut Core, tx: &mut Tx, id: &CardId, name: &DagName, since: Timestamp) {
+fn report_stop(core: &mut Core, tx: &mut Tx, id: &CardId, name: &DagName, since: Timestamp) {
     let placement = core.dags.known(name).desired();
     let regions = placement.map(regions_of).unwrap_or_default();
     let took = core.now().since(since);
     let text = format!("it serves again: it was stopped for {took:?}, to save and restore");
-    tx.note(LogKind::StateRestored, About { regions, ..About::dag(id, name) }, text);
+    tx.note(LogKind::StateRestored, LogSubject { regions, ..LogSubject::dag(id, name) }, text);
 }

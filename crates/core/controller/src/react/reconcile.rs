@@ -8,15 +8,15 @@
 
 use snic_domain::{CardId, DagName, RegionId};
 
-use crate::place::residency::{Loadable, Residency};
+use crate::place::residency::{LoadReadiness, Residency};
 use crate::place::{
     consolidation, contents, drains, placement, residency, serving, untrusted, work,
 };
 use crate::react::{arrivals, sampling};
 use crate::request::removals;
-use crate::request::removals::Step;
+use crate::request::removals::RemovalStep;
 use crate::state::Core;
-use crate::state::card::Due;
+use crate::state::card::TableStep;
 use crate::state::freed::Capacity;
 use crate::store::tx::Tx;
 
@@ -28,7 +28,7 @@ const ROUNDS_MAX: usize = 1_000;
 /// everybody up.
 pub(crate) fn reconcile(core: &mut Core, tx: &mut Tx) {
     for _ in 0..ROUNDS_MAX {
-        settle_regions(core, tx);
+        hand_out_freed_regions(core, tx);
         while let Some(name) = core.dags.pop_dirty() {
             refresh(core, tx, &name);
         }
@@ -43,10 +43,10 @@ pub(crate) fn reconcile(core: &mut Core, tx: &mut Tx) {
             }
         }
         if core.dags.is_settled() && core.freed.is_empty() {
-            if removals::go_on(core, tx) != Step::Waits {
+            if removals::take_next_steps(core, tx) != RemovalStep::Waits {
                 continue;
             }
-            consolidation::go_on(core, tx);
+            consolidation::take_next_steps(core, tx);
             if core.dags.is_settled() {
                 return;
             }
@@ -56,7 +56,7 @@ pub(crate) fn reconcile(core: &mut Core, tx: &mut Tx) {
 }
 
 /// Gives what was freed to those who wait, then lets go of what nobody needs.
-fn settle_regions(core: &mut Core, tx: &mut Tx) {
+fn hand_out_freed_regions(core: &mut Core, tx: &mut Tx) {
     if core.freed.take_capacity() == Capacity::Freed {
         placement::retry_unscheduled(core);
         drains::retry(core);
@@ -64,8 +64,8 @@ fn settle_regions(core: &mut Core, tx: &mut Tx) {
         consolidation::begin_later(core);
     }
     placement::place_unscheduled(core, tx);
-    drains::go_on(core, tx);
-    untrusted::go_on(core, tx);
+    drains::take_next_steps(core, tx);
+    untrusted::take_next_steps(core, tx);
     while let Some((card, region)) = core.freed.pop_region() {
         contents::keep_as_victim(core, tx, &card, region);
         // While others are in it nothing about its state has changed, and a view of all of
@@ -79,9 +79,9 @@ fn settle_regions(core: &mut Core, tx: &mut Tx) {
 /// Sends the rows that differ, if no commit is under way.
 fn program(core: &mut Core, tx: &mut Tx, id: &CardId) {
     match core.begin_commit(id) {
-        Due::Nothing => {}
-        Due::Committed(follows) => arrivals::programmed(core, tx, id, follows),
-        Due::Commit { command, dags } => {
+        TableStep::Nothing => {}
+        TableStep::Committed(follows) => arrivals::programmed(core, tx, id, follows),
+        TableStep::Commit { command, dags } => {
             dags.iter().for_each(|name| work::start(core, name));
             tx.card(id.clone(), command);
         }
@@ -92,8 +92,8 @@ fn program(core: &mut Core, tx: &mut Tx, id: &CardId) {
 fn load(core: &mut Core, tx: &mut Tx, id: &CardId) {
     if let Some(region) = core.cards.known(id).next_load(core.now()) {
         match Residency::on(core, tx, id).make_loadable(region) {
-            Loadable::Now => start_load(core, tx, id, region),
-            Loadable::NotYet => Residency::on(core, tx, id).step(),
+            LoadReadiness::Now => start_load(core, tx, id, region),
+            LoadReadiness::NotYet => Residency::on(core, tx, id).step(),
         }
     }
 }
@@ -114,8 +114,8 @@ fn start_load(core: &mut Core, tx: &mut Tx, id: &CardId, region: RegionId) {
 fn refresh(core: &mut Core, tx: &mut Tx, name: &DagName) {
     residency::enqueue_restore(core, name);
     serving::refresh_rows(core, name);
-    arrivals::settle(core, tx, name);
-    untrusted::look(core, name);
+    arrivals::finish_arrival(core, tx, name);
+    untrusted::visit_dag(core, name);
 }
 
 /// Operations that drain a region end when nobody is left in it.

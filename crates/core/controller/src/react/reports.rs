@@ -22,10 +22,10 @@ use crate::react::sampling;
 use crate::request::reopening;
 use crate::state::Core;
 use crate::state::card::{
-    Adopted, CardMachine, Ended, Identity, LoadEnded, Loading, ObservedContent, Region,
+    AdoptionOutcome, CardMachine, CommitEnd, Identity, LoadEnded, Loading, ObservedContent, Region,
 };
 use crate::state::suspects::{Evidence, Fault};
-use crate::store::tx::{About, Tx};
+use crate::store::tx::{LogSubject, Tx};
 
 /// A card was opened: it is asked what it holds.
 pub(crate) fn card_appeared(core: &mut Core, tx: &mut Tx, id: CardId, profile: CardProfile) {
@@ -57,7 +57,7 @@ pub(crate) fn card_appeared(core: &mut Core, tx: &mut Tx, id: CardId, profile: C
             );
             // The cards that a host begins with are no news.
             if core.registry.tenants_after(None).next().is_some() {
-                tx.note(LogKind::CardAdded, About::card(&id), text);
+                tx.note(LogKind::CardAdded, LogSubject::card(&id), text);
             }
             core.cards.add(id.clone(), card);
             core.loops.add(id.clone());
@@ -95,11 +95,11 @@ pub(crate) fn device_read(core: &mut Core, tx: &mut Tx, id: &CardId, reading: De
         } else {
             LogKind::CardUnhealthy
         };
-        tx.note(kind, About::card(id), format!("card {id}: {text}"));
+        tx.note(kind, LogSubject::card(id), format!("card {id}: {text}"));
     }
     for text in news.errors {
         let text = format!("the driver of card {id} reports: {text}");
-        tx.note(LogKind::CardError, About::card(id), text);
+        tx.note(LogKind::CardError, LogSubject::card(id), text);
     }
     if news.fitness_changed {
         core.freed.capacity();
@@ -120,9 +120,9 @@ pub(crate) fn card_reported(core: &mut Core, tx: &mut Tx, id: &CardId, report: C
         CardReport::Programmed { ticket, result } => {
             let card = core.cards.known_mut(id);
             match card.commit_ended(now, ticket, result, settings) {
-                Ended::Stale => {}
-                Ended::Committed(follows) => arrivals::programmed(core, tx, id, follows),
-                Ended::Failed => connection::read_back(core, tx, id),
+                CommitEnd::Stale => {}
+                CommitEnd::Committed(follows) => arrivals::programmed(core, tx, id, follows),
+                CommitEnd::Failed => connection::read_back(core, tx, id),
             }
         }
         CardReport::Loaded { ticket, result, .. } => {
@@ -158,13 +158,13 @@ fn adopt(core: &mut Core, tx: &mut Tx, id: &CardId, ticket: Ticket, snapshot: &C
     let card = cards.known_mut(id);
     let chains: BTreeSet<_> = registry.chains_for(&card.profile().model).collect();
     match card.adopt(ticket, snapshot, |digest, chain| chains.contains(&(digest, *chain))) {
-        Adopted::Stale => return,
-        Adopted::Wrong(reason) => {
+        AdoptionOutcome::Stale => return,
+        AdoptionOutcome::Wrong(reason) => {
             reopening::settled(core, tx, id, Err(&reason));
             connection::lose(core, tx, id, reason);
             return;
         }
-        Adopted::Ready => connection::regain(core, tx, id),
+        AdoptionOutcome::Ready => connection::regain(core, tx, id),
     }
     let regions: Vec<RegionId> = core.cards.known(id).region_ids().collect();
     Residency::on(core, tx, id).adopt();

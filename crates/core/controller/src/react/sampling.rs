@@ -1,5 +1,5 @@
 //! The control loop over all cards: samples counters, sets rates and instances, applies policies that
-//! take effect at an epoch's edge. The state of a card's loop is in [`Loop`](crate::state::epoch).
+//! take effect at an epoch's edge. The state of a card's loop is in [`CardLoop`](crate::state::epoch).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use snic_tables::{CardCounters, Ticket};
 use crate::place::{consolidation, contents, scaling, serving};
 use crate::protocol::{ControllerSettings, LogKind};
 use crate::state::Core;
-use crate::state::epoch::{Answered, CounterReading, Loop, OnCard};
-use crate::store::tx::{About, Tx};
+use crate::state::epoch::{CardLoop, CounterReading, OnCard, SampleAnswer};
+use crate::store::tx::{LogSubject, Tx};
 
 /// Interval of counter reads while nobody has a DAG: callers want to see them at all.
 const IDLE: Duration = Duration::from_secs(1);
@@ -45,9 +45,9 @@ pub(crate) fn next_sample(core: &Core) -> Timestamp {
 /// Asks every card that answers for its counters. What was missed is missed.
 pub(crate) fn sample(core: &mut Core, tx: &mut Tx) {
     let interval = sample_interval(core);
-    let slack = core.policies.current().autoscaling.look_interval() / 2;
-    if !core.loops.is_sample_due(core.now(), interval, slack) && !looks_due(core).is_empty() {
-        return ask_to_look(core, tx);
+    let slack = core.policies.current().autoscaling.check_interval() / 2;
+    if !core.loops.is_sample_due(core.now(), interval, slack) && !probes_due(core).is_empty() {
+        return request_probe(core, tx);
     }
     let now = core.now();
     let missed = core.loops.sample(now, interval);
@@ -57,7 +57,7 @@ pub(crate) fn sample(core: &mut Core, tx: &mut Tx) {
         let ticket = core.ticket();
         let asked = core.loops.known_mut(&id).ask(now, ticket, missed);
         if let Some(text) = asked.overrun {
-            tx.note(LogKind::Overrun, About::card(&id), text);
+            tx.note(LogKind::Overrun, LogSubject::card(&id), text);
         }
         if let Some(command) = asked.command {
             tx.card(id, command);
@@ -66,18 +66,18 @@ pub(crate) fn sample(core: &mut Core, tx: &mut Tx) {
 }
 
 /// The cards whose loads are to be looked at between two samples.
-fn looks_due(core: &Core) -> Vec<CardId> {
-    let is_due = |card_loop: &Loop| card_loop.look_at().is_some_and(|at| at <= core.now());
+fn probes_due(core: &Core) -> Vec<CardId> {
+    let is_due = |card_loop: &CardLoop| card_loop.next_probe().is_some_and(|at| at <= core.now());
     let due = core.loops.iter().filter(|(_, card_loop)| is_due(card_loop));
     due.map(|(id, _)| id.clone()).collect()
 }
 
 /// Asks the cards where loads are near their capacity, between two samples.
-fn ask_to_look(core: &mut Core, tx: &mut Tx) {
-    let next = core.now() + core.policies.current().autoscaling.look_interval();
-    for id in looks_due(core) {
+fn request_probe(core: &mut Core, tx: &mut Tx) {
+    let next = core.now() + core.policies.current().autoscaling.check_interval();
+    for id in probes_due(core) {
         let ticket = core.ticket();
-        if let Some(command) = core.loops.known_mut(&id).ask_to_look(ticket, next) {
+        if let Some(command) = core.loops.known_mut(&id).request_probe(ticket, next) {
             tx.card(id, command);
         }
     }
@@ -96,13 +96,13 @@ pub(crate) fn sampled(
     let before = card.count(counters);
     let card_loop = core.loops.known_mut(id);
     if let Some(text) = card_loop.note_faults(now, &before, card.counters()) {
-        tx.note(LogKind::MemoryFault, About::card(id), text);
+        tx.note(LogKind::MemoryFault, LogSubject::card(id), text);
     }
     let span = match card_loop.answered(now, ticket) {
-        Answered::Stale => return,
-        Answered::First => Duration::ZERO,
-        Answered::After(span) => span,
-        Answered::Between(span) => return scaling::look(core, tx, id, span),
+        SampleAnswer::Stale => return,
+        SampleAnswer::First => Duration::ZERO,
+        SampleAnswer::After(span) => span,
+        SampleAnswer::Between(span) => return scaling::scale_between_samples(core, tx, id, span),
     };
     let after = card.counters();
     let moved = before.dags != after.dags || before.dag_drops != after.dag_drops;
@@ -112,7 +112,9 @@ pub(crate) fn sampled(
     if is_edge && !span.is_zero() {
         card_loop.at_edge(now); // Where nothing is looked at the rates stay what they are.
     }
-    let Some(look) = card_loop.look(span, moved, is_edge.then_some(epoch)) else { return };
+    let Some(look) = card_loop.measured_spans(span, moved, is_edge.then_some(epoch)) else {
+        return;
+    };
     if !look.still.is_zero() {
         measure(core, tx, id, look.still, Some(&before));
         scaling::scale(core, tx, id, look.still);
@@ -136,7 +138,7 @@ pub(crate) fn sampled(
     let is_tenant = |tenant: &TenantId| registry.tenant(tenant).is_some();
     let card_loop = loops.known_mut(id);
     card_loop.write_history(now, dags, is_tenant);
-    card_loop.looked(follows);
+    card_loop.rates_set(follows);
 }
 
 /// Takes in the counters of a card at the end of a `span`: those before its last answer, or the latest.
@@ -153,7 +155,7 @@ fn measure(
     let (line, counters) = (card.profile().ingress, before.unwrap_or(card.counters()));
     let reading = CounterReading { now, span, line, counters };
     if let Some(text) = loops.known_mut(id).measure(&reading, dags.on_card_mut(id)) {
-        tx.note(LogKind::OddCounters, About::card(id), text);
+        tx.note(LogKind::OddCounters, LogSubject::card(id), text);
     }
 }
 
@@ -168,19 +170,19 @@ fn compute(core: &mut Core, id: &CardId, must_renew: bool) {
         let fairness = core.policies.current().fairness;
         core.loops.known_mut(id).renew(named, fairness, number, &mut core.dags);
     }
-    look_elsewhere(core, id);
+    load_other_cards(core, id);
     core.loops.known_mut(id).step(&core.dags);
 }
 
 /// Tells a card's loop what its tenants may have on other cards: dominant shares are of all cards. Time
 /// O(tenants × cards) where there are several.
-fn look_elsewhere(core: &mut Core, id: &CardId) {
+fn load_other_cards(core: &mut Core, id: &CardId) {
     if core.loops.iter().count() < 2 {
         return;
     }
     let luts = |id: &CardId| u128::from(core.cards.known(id).profile().luts().max(1));
     let own = luts(id);
-    let others: Vec<(u128, &Loop)> =
+    let others: Vec<(u128, &CardLoop)> =
         core.loops.iter().filter(|(other, _)| *other != id).map(|(o, l)| (luts(o), l)).collect();
     let mut elsewhere = BTreeMap::new();
     for tenant in core.loops.known(id).tenants() {
@@ -207,7 +209,7 @@ fn set_rates(core: &mut Core, id: &CardId) {
 
 /// A DAG is about to be served by other instances: its rate follows with the same commit.
 pub(crate) fn follow_at_once(core: &mut Core, id: &CardId) {
-    if core.loops.known_mut(id).take_hurry() {
+    if core.loops.known_mut(id).take_urgent() {
         compute(core, id, true);
         set_rates(core, id);
     }
@@ -229,7 +231,7 @@ fn keep_spare(core: &mut Core, tx: &mut Tx, id: &CardId) {
     contents::set_content(core, tx, id, region, Some(&bitstream));
     core.cards.known_mut(id).keep_spare(region);
     let text = format!("{bitstream} was scaled out: one region more than is used is kept loaded");
-    let about = About { regions: vec![region], ..About::card(id) };
+    let about = LogSubject { regions: vec![region], ..LogSubject::card(id) };
     tx.note(LogKind::PreLaunch, about, text);
     tx.emit_region(id, region);
 }
@@ -256,11 +258,11 @@ fn apply_settings(core: &mut Core, tx: &mut Tx) {
         core.cards.set_objective(settings.placement.objective);
     }
     if before.scheduling != settings.scheduling {
-        serving::schedule_anew(core);
-        contents::schedule_anew(core);
+        serving::reschedule_rows(core);
+        contents::reschedule_rows(core);
     }
     core.loops.all_changed();
     let text =
         format!("other policies are in force: {}", settings.changes_since(&before).join("; "));
-    tx.note(LogKind::PoliciesApplied, About::default(), text);
+    tx.note(LogKind::PoliciesApplied, LogSubject::default(), text);
 }

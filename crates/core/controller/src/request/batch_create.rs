@@ -7,7 +7,7 @@ use snic_domain::{CardId, Dag, DagId};
 
 use crate::decide::admission::CardPlan;
 use crate::decide::batch::{
-    BatchCandidate, BatchSnapshot, Board, CardCopy, Configurations, OfTenant,
+    BatchCandidate, BatchSnapshot, CardCopy, Configurations, OfTenant, ScratchCards,
 };
 use crate::decide::card_choice::Sites;
 use crate::decide::thread_use::ThreadAllowance;
@@ -34,7 +34,7 @@ pub(crate) fn snapshot(core: &Core, batch: &DagBatch) -> BatchSnapshot {
         rules: placement::rules(core),
         candidates,
         of_tenant: of_tenant(core, batch),
-        why_no_card: placement::why_no_card(core),
+        no_card_reason: placement::no_card_reason(core),
     }
 }
 
@@ -149,7 +149,7 @@ fn check_plan(
     let copies = copies(core, |id| cards.contains(id));
     let of_tenant = of_tenant(core, batch);
     let catalogue = core.registry.catalogue();
-    let mut board = Board::new(copies, catalogue, placement::rules(core), of_tenant);
+    let mut board = ScratchCards::new(copies, catalogue, placement::rules(core), of_tenant);
     for (index, admission) in admitted {
         let Ok(dag) = &checked[*index] else { return Err(ControlError::Outdated) };
         let fits = board.admit(&batch.name(*index), dag, admission);

@@ -16,24 +16,32 @@ use crate::state::Core;
 use crate::state::dags::DagEntry;
 use crate::state::operations::Removal;
 use crate::state::registry::NtUsers;
-use crate::store::records::{self, Made};
+use crate::store::records::{self, CreatedResource};
 use crate::store::tx::Tx;
 use crate::view::{guards, views};
 
-pub(crate) fn made(core: &Core, caller: &Caller, made: &Made) -> Result<Reply, ControlError> {
+pub(crate) fn made(
+    core: &Core,
+    caller: &Caller,
+    made: &CreatedResource,
+) -> Result<Reply, ControlError> {
     match made {
-        Made::Tenant(id) => core.registry.tenant_view(id).map(Reply::Tenant),
-        Made::NtType(id) => core.registry.nt_view(caller, id).map(Reply::NtType),
-        Made::Bitstream(id) => core.registry.bitstream_view(caller, id).map(Reply::Bitstream),
-        Made::Rule(id) => views::rule_view(core, id).map(Reply::Rule),
-        Made::Operation(id) => {
+        CreatedResource::Tenant(id) => core.registry.tenant_view(id).map(Reply::Tenant),
+        CreatedResource::NtType(id) => core.registry.nt_view(caller, id).map(Reply::NtType),
+        CreatedResource::Bitstream(id) => {
+            core.registry.bitstream_view(caller, id).map(Reply::Bitstream)
+        }
+        CreatedResource::Rule(id) => views::rule_view(core, id).map(Reply::Rule),
+        CreatedResource::Operation(id) => {
             core.operations.get(id).map(|r| Reply::Operation(views::operation_view(core, r)))
         }
-        Made::Region(card, region) => views::region_view(core, card, *region).map(Reply::Region),
-        Made::Binding(vm) => {
+        CreatedResource::Region(card, region) => {
+            views::region_view(core, card, *region).map(Reply::Region)
+        }
+        CreatedResource::Binding(vm) => {
             views::binding_view(core, vm).map(|view| Reply::Binding(Box::new(view)))
         }
-        Made::Batch(made) => {
+        CreatedResource::Batch(made) => {
             let of = |made: &Result<OperationId, ControlError>| match made {
                 Ok(id) => {
                     let record = core.operations.get(id)?;
@@ -43,7 +51,7 @@ pub(crate) fn made(core: &Core, caller: &Caller, made: &Made) -> Result<Reply, C
             };
             made.iter().map(of).collect::<Option<_>>().map(Reply::Batch)
         }
-        Made::Done => Some(Reply::Done),
+        CreatedResource::Done => Some(Reply::Done),
     }
     .ok_or_else(|| ControlError::not_found("what this request made before"))
 }
@@ -235,24 +243,24 @@ fn cancel_operation(
 }
 
 /// Result that is remembered of a request, so that its repetition is answered alike.
-pub(crate) fn made_by(reply: &Reply) -> Option<Made> {
+pub(crate) fn made_by(reply: &Reply) -> Option<CreatedResource> {
     match reply {
-        Reply::Tenant(view) => Some(Made::Tenant(view.tenant.id.clone())),
-        Reply::NtType(view) => Some(Made::NtType(view.nt.id.clone())),
-        Reply::Bitstream(view) => Some(Made::Bitstream(view.bitstream.id.clone())),
-        Reply::Rule(view) => Some(Made::Rule(view.rule.id.clone())),
-        Reply::Operation(view) => Some(Made::Operation(view.record.id.clone())),
-        Reply::Region(view) => Some(Made::Region(view.card.clone(), view.region)),
-        Reply::Binding(view) => Some(Made::Binding(view.record.spec.vm.clone())),
+        Reply::Tenant(view) => Some(CreatedResource::Tenant(view.tenant.id.clone())),
+        Reply::NtType(view) => Some(CreatedResource::NtType(view.nt.id.clone())),
+        Reply::Bitstream(view) => Some(CreatedResource::Bitstream(view.bitstream.id.clone())),
+        Reply::Rule(view) => Some(CreatedResource::Rule(view.rule.id.clone())),
+        Reply::Operation(view) => Some(CreatedResource::Operation(view.record.id.clone())),
+        Reply::Region(view) => Some(CreatedResource::Region(view.card.clone(), view.region)),
+        Reply::Binding(view) => Some(CreatedResource::Binding(view.record.spec.vm.clone())),
         Reply::Batch(results) => {
             let made = |result: &Result<Reply, ControlError>| match result {
                 Ok(Reply::Operation(view)) => Some(Ok(view.record.id.clone())),
                 Ok(_) => None, // A dry run.
                 Err(error) => Some(Err(records::storable_error(error))),
             };
-            results.iter().map(made).collect::<Option<_>>().map(Made::Batch)
+            results.iter().map(made).collect::<Option<_>>().map(CreatedResource::Batch)
         }
-        Reply::Done => Some(Made::Done),
+        Reply::Done => Some(CreatedResource::Done),
         // These change nothing, or say that something still lives: again is as good.
         Reply::Heartbeat { .. } | Reply::WouldBe(_) => None,
     }

@@ -25,7 +25,7 @@ use crate::view::images;
 
 /// Result of a removal's step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Step {
+pub(crate) enum RemovalStep {
     /// DAGs are on their way, or there is nothing to delete.
     Waits,
     /// DAGs begin to move.
@@ -84,7 +84,7 @@ pub(crate) fn delete_tenant(
         return Err(ControlError::precondition(name_of(&removal), owned));
     }
     check_nts(core, id, &nts)?;
-    if images::users(core, &removal).is_empty() && forget_trust(core, tx, id) == Left::None {
+    if images::users(core, &removal).is_empty() && forget_trust(core, tx, id) == TrustLeft::None {
         remove_tenant(core, tx, id);
         return Ok(Reply::Done);
     }
@@ -137,10 +137,10 @@ fn no_other_place(removal: &Removal, name: &DagName, error: &ControlError) -> Co
 
 /// Takes the next steps of all removals, with as many moves as one event may begin. Time
 /// O(removals × (regions + DAGs that use what is removed)).
-pub(crate) fn go_on(core: &mut Core, tx: &mut Tx) -> Step {
+pub(crate) fn take_next_steps(core: &mut Core, tx: &mut Tx) -> RemovalStep {
     let pending: Vec<_> =
         core.operations.removals().map(|(id, of)| (id.clone(), of.clone())).collect();
-    let mut made = Step::Waits;
+    let mut made = RemovalStep::Waits;
     for (operation, removal) in pending {
         // It may have ended with an earlier one of this loop.
         if core.operations.get(&operation).is_none_or(|record| record.ended.is_some()) {
@@ -148,22 +148,22 @@ pub(crate) fn go_on(core: &mut Core, tx: &mut Tx) -> Step {
         }
         let step = step(core, tx, &removal);
         match &step {
-            Ok(Step::Waits) => {}
-            Ok(Step::Moves) => core.operations.start(&operation, core.now()),
-            Ok(Step::Ended) => work::end(core, tx, &operation, Ok(())),
+            Ok(RemovalStep::Waits) => {}
+            Ok(RemovalStep::Moves) => core.operations.start(&operation, core.now()),
+            Ok(RemovalStep::Ended) => work::end(core, tx, &operation, Ok(())),
             Err(error) => work::end(core, tx, &operation, Err(error.clone())),
         }
-        made = made.max(step.unwrap_or(Step::Ended));
+        made = made.max(step.unwrap_or(RemovalStep::Ended));
     }
     made
 }
 
-fn step(core: &mut Core, tx: &mut Tx, removal: &Removal) -> Result<Step, ControlError> {
+fn step(core: &mut Core, tx: &mut Tx, removal: &Removal) -> Result<RemovalStep, ControlError> {
     let users = images::users(core, removal);
     if users.is_empty() {
         return remove(core, tx, removal);
     }
-    let mut result = Step::Waits;
+    let mut result = RemovalStep::Waits;
     for name in users {
         let entry = core.dags.known(&name);
         if entry.previous().is_some() && entry.desired().is_some() {
@@ -178,13 +178,13 @@ fn step(core: &mut Core, tx: &mut Tx, removal: &Removal) -> Result<Step, Control
         }
         placement::relocate(core, tx, &name)
             .map_err(|error| no_other_place(removal, &name, &error))?;
-        result = Step::Moves;
+        result = RemovalStep::Moves;
     }
     Ok(result)
 }
 
 /// Deletes what no DAG of others uses any more.
-fn remove(core: &mut Core, tx: &mut Tx, removal: &Removal) -> Result<Step, ControlError> {
+fn remove(core: &mut Core, tx: &mut Tx, removal: &Removal) -> Result<RemovalStep, ControlError> {
     match removal {
         Removal::Bitstream(id) if core.registry.bitstream(id).is_some() => {
             remove_bitstream(core, tx, id);
@@ -192,19 +192,19 @@ fn remove(core: &mut Core, tx: &mut Tx, removal: &Removal) -> Result<Step, Contr
         Removal::Tenant(id) if core.registry.tenant(id).is_some() => {
             let (nts, _) = core.registry.owned_by(id);
             check_nts(core, id, &nts)?;
-            if forget_trust(core, tx, id) == Left::Some {
-                return Ok(Step::Waits);
+            if forget_trust(core, tx, id) == TrustLeft::Some {
+                return Ok(RemovalStep::Waits);
             }
             remove_tenant(core, tx, id);
         }
         Removal::Bitstream(_) | Removal::Tenant(_) => {} // It was deleted with another.
     }
-    Ok(Step::Ended)
+    Ok(RemovalStep::Ended)
 }
 
 /// Whether DAGs are left that trust a tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Left {
+enum TrustLeft {
     Some,
     None,
 }
@@ -212,11 +212,11 @@ enum Left {
 /// Has DAGs of others trust a tenant no more that is about to go, as many as one event may change. Their owners see
 /// it: the DAGs change. No placement leads through an image of the tenant any more, and the removal cannot be
 /// cancelled from here on: nobody would get back the names that are struck.
-fn forget_trust(core: &mut Core, tx: &mut Tx, id: &TenantId) -> Left {
+fn forget_trust(core: &mut Core, tx: &mut Tx, id: &TenantId) -> TrustLeft {
     let now = core.now();
     while let Some(name) = core.dags.trusts(id) {
         if !core.planning.may_begin() {
-            return Left::Some;
+            return TrustLeft::Some;
         }
         core.planning.changed();
         core.dags.forget_trust(&name, id, now);
@@ -224,7 +224,7 @@ fn forget_trust(core: &mut Core, tx: &mut Tx, id: &TenantId) -> Left {
         core.dags.emit(tx, &name);
         core.dags.mark_dirty(&name);
     }
-    Left::None
+    TrustLeft::None
 }
 
 /// Ends a removal before it is done. What was moved stays where it is.

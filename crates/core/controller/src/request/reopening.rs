@@ -18,7 +18,7 @@ use crate::place::{connection, work};
 use crate::protocol::{ControlError, OperationWork, Reply};
 use crate::state::Core;
 use crate::state::card::CardMachine;
-use crate::state::operations::Closing;
+use crate::state::operations::CardClosing;
 use crate::store::tx::Tx;
 
 /// Number of regions that an error names.
@@ -108,7 +108,7 @@ fn begin(
     let ticket = core.ticket();
     let command = command(ticket);
     let survives_loss = matches!(command, CardCommand::Reset { at_once: true, .. });
-    core.operations.set_closing(&operation, Closing::Asked { ticket, survives_loss });
+    core.operations.set_closing(&operation, CardClosing::Asked { ticket, survives_loss });
     core.operations.start(&operation, core.now());
     connection::lose(core, tx, id, reason.to_owned());
     tx.card(id.clone(), command);
@@ -120,7 +120,7 @@ pub(crate) fn released(core: &mut Core, id: &CardId, ticket: Ticket) {
     let found =
         core.operations.reopening(id).filter(|found| found.closing.ticket() == Some(ticket));
     if let Some(operation) = found.map(|found| found.operation.clone()) {
-        core.operations.set_closing(&operation, Closing::Closed(ticket));
+        core.operations.set_closing(&operation, CardClosing::Closed(ticket));
     }
 }
 
@@ -139,14 +139,14 @@ pub(crate) fn not_reset(core: &mut Core, tx: &mut Tx, id: &CardId, ticket: Ticke
 /// The card was lost: what its thread was told before ends with that, if it needs the card.
 pub(crate) fn lost(core: &mut Core, tx: &mut Tx, id: &CardId) {
     let Some(found) = core.operations.reopening(id) else { return };
-    let Closing::Asked { ticket, survives_loss: false } = found.closing else { return };
+    let CardClosing::Asked { ticket, survives_loss: false } = found.closing else { return };
     let operation = found.operation.clone();
     let work = core.operations.get(&operation).map(|record| &record.work);
     if matches!(work, Some(OperationWork::ResetCard { .. })) {
         fail(core, tx, id, ticket, "the card was lost before it was reset; ask again");
     } else {
         // It is opened again, with the role of the settings.
-        core.operations.set_closing(&operation, Closing::Unknown);
+        core.operations.set_closing(&operation, CardClosing::Unknown);
     }
 }
 
@@ -167,10 +167,10 @@ pub(crate) fn settled(core: &mut Core, tx: &mut Tx, id: &CardId, result: Result<
     let Some(found) = core.operations.reopening(id) else {
         return; // Most cards are read back for another reason.
     };
-    if matches!(found.closing, Closing::Asked { .. }) {
+    if matches!(found.closing, CardClosing::Asked { .. }) {
         return; // It was opened before it was closed for this: its thread has not come to that yet.
     }
-    let (operation, was_closed) = (found.operation.clone(), found.closing != Closing::Unknown);
+    let (operation, was_closed) = (found.operation.clone(), found.closing != CardClosing::Unknown);
     let name = format!("cards/{id}");
     // Opening a card loads the role of the settings, but not by force, and resets nothing.
     let doubt = match core.operations.get(&operation).map(|record| &record.work) {

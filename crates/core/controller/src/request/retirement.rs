@@ -12,7 +12,7 @@ use crate::protocol::{ControlError, LogKind, OperationWork, Reply};
 use crate::request::vm_bindings;
 use crate::state::Core;
 use crate::state::card::{CardMachine, ConnectionState};
-use crate::store::tx::{About, Tx};
+use crate::store::tx::{LogSubject, Tx};
 
 /// Forgets a card that is lost, or that nothing is on. DAGs of a lost one go to other cards, or wait, and with
 /// them their rules; machines with functions of it are unbound.
@@ -40,8 +40,8 @@ pub(crate) fn remove_card(
         moved.len(),
         machines.len()
     );
-    tx.note(LogKind::CardRemoved, About::card(id), text);
-    placement::place_homeless(core, tx, &moved);
+    tx.note(LogKind::CardRemoved, LogSubject::card(id), text);
+    placement::retry_unplaced(core, tx, &moved);
     Ok(Reply::Done)
 }
 
@@ -64,9 +64,9 @@ pub(crate) fn replace_card(
         profile.model,
         moved.len()
     );
-    tx.note(LogKind::CardReplaced, About::card(id), text);
+    tx.note(LogKind::CardReplaced, LogSubject::card(id), text);
     install(core, tx, id, profile);
-    placement::place_homeless(core, tx, &moved);
+    placement::retry_unplaced(core, tx, &moved);
     Ok(Reply::Done)
 }
 

@@ -9,7 +9,7 @@ use snic_domain::{Digest, TenantId, Timestamp};
 use crate::protocol::ControllerSettings;
 use crate::restart::check;
 use crate::restart::quarantine::{expendable, is_expendable};
-use crate::restart::recovery::{self, Recovered};
+use crate::restart::recovery::{self, StoreContent};
 use crate::store::records::{InvalidRecord, Record, RecordKey, check_layout, is_set_aside};
 
 /// Records that contradict others and are looked for: each takes a recovery of the rest.
@@ -57,7 +57,7 @@ pub(crate) fn inspect(
     }
     found.faults.extend(dangling(&parsed));
     if is_whole
-        && let Some(Recovered { core, .. }) = rest(settings, readable, now, &mut found.faults)
+        && let Some(StoreContent { core, .. }) = rest(settings, readable, now, &mut found.faults)
     {
         found.broken = check::check(&core).err();
         found.digests = core.registry.digests().collect();
@@ -71,7 +71,7 @@ fn rest(
     mut records: Vec<(String, Vec<u8>)>,
     now: Timestamp,
     faults: &mut Vec<InvalidRecord>,
-) -> Option<Recovered> {
+) -> Option<StoreContent> {
     for _ in 0..CONTRADICTIONS_MAX {
         match recovery::restore(settings, &records, true, 0, now) {
             Ok(recovered) => return Some(recovered),

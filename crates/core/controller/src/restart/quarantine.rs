@@ -6,7 +6,7 @@
 use snic_domain::{DagName, Timestamp};
 
 use crate::protocol::{ControllerSettings, OperationWork};
-use crate::restart::recovery::{Recovered, restore};
+use crate::restart::recovery::{StoreContent, restore};
 use crate::store::records::{
     InvalidRecord, Phase, REVISIONS_KEY, Record, RecordKey, RecordWrite, set_aside_key,
 };
@@ -59,7 +59,7 @@ pub(crate) fn recover_rest(
     mut records: Vec<(String, Vec<u8>)>,
     secret: u64,
     now: Timestamp,
-) -> Result<(Recovered, Vec<SetAside>), InvalidRecord> {
+) -> Result<(StoreContent, Vec<SetAside>), InvalidRecord> {
     let mut set_aside = Vec::new();
     let mut faults = 0;
     loop {

@@ -11,7 +11,7 @@ use snic_planner::Reservation;
 use crate::place::{residency, untrusted};
 use crate::protocol::{BindingRecord, ControllerSettings, OperationRecord, OperationWork};
 use crate::state::Core;
-use crate::state::card::{CardMachine, PlaceTaken};
+use crate::state::card::{CardMachine, SaveSlotConflict};
 use crate::state::maintenance::MaintenanceMode;
 use crate::state::operations::Operations;
 use crate::state::refused::RefusedDags;
@@ -29,7 +29,7 @@ use crate::view::images;
 
 /// The records by kind.
 #[derive(Default)]
-struct Sorted {
+struct RecordsByKind {
     meta: Option<Meta>,
     maintenance: Option<Maintenance>,
     tenants: Vec<TenantRecord>,
@@ -51,7 +51,7 @@ struct Sorted {
     revisions: StoredRevisions,
 }
 
-impl Sorted {
+impl RecordsByKind {
     fn add(&mut self, record: Record) {
         match record {
             Record::Meta(record) => self.meta = Some(record),
@@ -83,7 +83,7 @@ impl Sorted {
 }
 
 /// Content of a store.
-pub(crate) struct Recovered {
+pub(crate) struct StoreContent {
     pub core: Core,
     pub requests: Requests,
     pub revisions: Revisions,
@@ -96,7 +96,7 @@ pub(crate) fn recover(
     records: impl IntoIterator<Item = (String, Vec<u8>)>,
     secret: u64,
     now: Timestamp,
-) -> Result<Recovered, InvalidRecord> {
+) -> Result<StoreContent, InvalidRecord> {
     let records: Vec<_> = records.into_iter().collect();
     restore(settings, &records, true, secret, now)
 }
@@ -108,9 +108,9 @@ pub(crate) fn restore(
     is_whole: bool,
     secret: u64,
     now: Timestamp,
-) -> Result<Recovered, InvalidRecord> {
+) -> Result<StoreContent, InvalidRecord> {
     records::check_layout(records)?;
-    let mut sorted = Sorted::default();
+    let mut sorted = RecordsByKind::default();
     for (key, value) in records {
         if !records::is_set_aside(key) {
             let record = Record::parse(key, value)?;
@@ -155,7 +155,7 @@ pub(crate) fn restore(
     core.refused = RefusedDags::restore(sorted.refused);
     core.maintenance = MaintenanceMode::restore(sorted.maintenance);
     let revisions = Revisions::restore(sorted.revisions, is_whole, now);
-    Ok(Recovered { core, requests: Requests::restore(sorted.requests), revisions })
+    Ok(StoreContent { core, requests: Requests::restore(sorted.requests), revisions })
 }
 
 fn restore_region(
@@ -237,7 +237,7 @@ fn restore_saved_contexts(
         if context.phase != Phase::Erasing && !core.dags.contains(&context.dag) {
             return Err(wrong("no such DAG"));
         }
-        let taken = |PlaceTaken| wrong("its place belongs to another context");
+        let taken = |SaveSlotConflict| wrong("its place belongs to another context");
         card.contexts_mut().restore_record(context).map_err(taken)?;
     }
     let ids: Vec<CardId> = core.cards.ids().cloned().collect();

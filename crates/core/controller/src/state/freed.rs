@@ -6,7 +6,7 @@ use snic_domain::{CardId, RegionId};
 
 /// Capacity, and regions that may have lost their last user.
 #[derive(Debug, Default)]
-pub(crate) struct Freed {
+pub(crate) struct FreedCapacity {
     has_capacity: bool,
     regions: BTreeSet<(CardId, RegionId)>,
 }
@@ -20,7 +20,7 @@ pub(crate) enum Capacity {
     AsBefore,
 }
 
-impl Freed {
+impl FreedCapacity {
     /// Something was freed: who waits for a place may find one.
     pub const fn capacity(&mut self) {
         self.has_capacity = true;
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn freed_capacity_is_reported_once() {
-        let mut freed = Freed::default();
+        let mut freed = FreedCapacity::default();
         let card = CardId::new("card0").expect("a label");
         assert!(freed.is_empty());
         freed.capacity();

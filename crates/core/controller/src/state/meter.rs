@@ -15,7 +15,7 @@ pub(crate) struct Meter {
     drops_before: Option<[u64; DropCause::ALL.len()]>,
     /// Traffic since it was first sampled.
     traffic: DagTraffic,
-    marks: Marks,
+    marks: LoadMarks,
     /// Load before rate limiting; unknown before the second sample.
     load: Option<Bandwidth>,
     served: Bandwidth,
@@ -29,7 +29,7 @@ pub(crate) struct Meter {
     /// The last scale-out that found no place.
     no_place: Option<NoPlace>,
     /// When it was last logged that there is none.
-    no_place_told: Quiet,
+    no_place_told: LogThrottle,
     /// The scale-out under way.
     scaling: Option<Scaling>,
     /// The number of an engine, and this DAG's number in it.
@@ -41,14 +41,14 @@ const MARK_STEP: Duration = Duration::from_secs(5);
 
 /// A DAG's sums as they were at two moments, to tell what is recent.
 #[derive(Debug, Clone, Copy, Default)]
-struct Marks {
+struct LoadMarks {
     before: RecentPackets,
     last: RecentPackets,
     /// Age of the last mark.
     age: Duration,
 }
 
-impl Marks {
+impl LoadMarks {
     /// A `span` has passed, and the sums are these now; what is recent of them.
     fn pass(&mut self, sums: RecentPackets, span: Duration) -> RecentPackets {
         self.age += span;
@@ -65,25 +65,25 @@ const TROUBLE_QUIET: Duration = Duration::from_secs(10);
 
 /// When one kind of trouble was last logged.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Quiet(Option<Timestamp>);
+pub(crate) struct LogThrottle(Option<Timestamp>);
 
 /// Next step about trouble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Trouble {
+pub(crate) enum LogDecision {
     /// It is to be logged, and counts as logged now.
     Log,
     /// It was logged a while ago, which is enough.
     Quiet,
 }
 
-impl Quiet {
+impl LogThrottle {
     /// There is trouble of this kind.
-    pub fn trouble(&mut self, now: Timestamp) -> Trouble {
+    pub fn trouble(&mut self, now: Timestamp) -> LogDecision {
         if self.0.is_some_and(|logged| now.since(logged) < TROUBLE_QUIET) {
-            return Trouble::Quiet;
+            return LogDecision::Quiet;
         }
         self.0 = Some(now);
-        Trouble::Log
+        LogDecision::Log
     }
 }
 
@@ -125,7 +125,7 @@ pub(crate) struct Scaling {
 
 /// Result of a sample of one DAG.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sampled {
+pub(crate) enum SampleOutcome {
     Load,
     /// The first one: there is nothing to compare it with.
     First,
@@ -136,11 +136,18 @@ pub(crate) enum Sampled {
 impl Meter {
     /// Takes counters read `span` after the last ones. A load is at most `line`, what the ports
     /// take: more is a counter that jumped.
-    pub fn sample(&mut self, counters: DagCounters, span: Duration, line: Bandwidth) -> Sampled {
-        let Some(before) = self.before.replace(counters) else { return Sampled::First };
+    pub fn sample(
+        &mut self,
+        counters: DagCounters,
+        span: Duration,
+        line: Bandwidth,
+    ) -> SampleOutcome {
+        let Some(before) = self.before.replace(counters) else { return SampleOutcome::First };
         let intended = counters.bytes_intended.checked_sub(before.bytes_intended);
         let served = counters.bytes_served.checked_sub(before.bytes_served);
-        let (Some(intended), Some(served)) = (intended, served) else { return Sampled::Backwards };
+        let (Some(intended), Some(served)) = (intended, served) else {
+            return SampleOutcome::Backwards;
+        };
         self.load = Some(rate(intended, span).min(line));
         self.served = rate(served, span).min(line);
         let traffic = &mut self.traffic;
@@ -158,7 +165,7 @@ impl Meter {
             drops: traffic.drops,
         };
         traffic.recent = self.marks.pass(sums, span);
-        Sampled::Load
+        SampleOutcome::Load
     }
 
     /// Takes the drops of its row: the first ones may be those of a DAG that had the row before.
@@ -230,19 +237,19 @@ impl Meter {
     }
 
     /// When what it holds last changed.
-    pub const fn settled(&self) -> Timestamp {
+    pub const fn last_change(&self) -> Timestamp {
         self.settled
     }
 
     /// It holds something else from now on.
-    pub const fn settle(&mut self, now: Timestamp) {
+    pub const fn restart_cooldown(&mut self, now: Timestamp) {
         self.settled = now;
     }
 
     /// The scale-out under way has ended: it holds what that was for.
     pub const fn scaled(&mut self, now: Timestamp) {
         self.scaling = None;
-        self.settle(now);
+        self.restart_cooldown(now);
     }
 
     /// Whether it is too early for another scale-out: the last one found no place.
@@ -256,7 +263,7 @@ impl Meter {
     }
 
     /// That there is no place is trouble; whether it is to be logged.
-    pub fn trouble(&mut self, now: Timestamp) -> Trouble {
+    pub fn trouble(&mut self, now: Timestamp) -> LogDecision {
         self.no_place_told.trouble(now)
     }
 
@@ -309,10 +316,10 @@ mod tests {
 
     #[test]
     fn one_kind_of_trouble_is_told_once_in_a_while() {
-        let mut told = Quiet::default();
+        let mut told = LogThrottle::default();
         let at = |seconds: u64| Timestamp::from_nanos(seconds * 1_000_000_000);
         assert_eq!(
-            [1, 2, 10, 11, 12].map(|s| told.trouble(at(s)) == Trouble::Log),
+            [1, 2, 10, 11, 12].map(|s| told.trouble(at(s)) == LogDecision::Log),
             [true, false, false, true, false]
         );
     }
@@ -320,9 +327,9 @@ mod tests {
     #[test]
     fn a_load_is_what_came_between_two_samples() {
         let mut meter = Meter::default();
-        assert_eq!(meter.sample(counters(5, 5), MS, LINE), Sampled::First);
+        assert_eq!(meter.sample(counters(5, 5), MS, LINE), SampleOutcome::First);
         assert_eq!(meter.load, None);
-        assert_eq!(meter.sample(counters(1_250_005, 125_005), MS, LINE), Sampled::Load);
+        assert_eq!(meter.sample(counters(1_250_005, 125_005), MS, LINE), SampleOutcome::Load);
         assert_eq!(
             (meter.load, meter.served),
             (Some(Bandwidth::from_gbps(10)), Bandwidth::from_gbps(1))
@@ -330,7 +337,7 @@ mod tests {
         let since = meter.load_since(counters(1_500_005, 0), MS, LINE);
         assert_eq!(since, Some(Bandwidth::from_gbps(2)), "and the sample is not moved");
         assert_eq!(meter.load_since(counters(5, 0), MS, LINE), None, "a counter went back");
-        assert_eq!(meter.sample(counters(1_250_005, 125_005), MS, LINE), Sampled::Load);
+        assert_eq!(meter.sample(counters(1_250_005, 125_005), MS, LINE), SampleOutcome::Load);
         assert_eq!(meter.load, Some(Bandwidth::ZERO), "counters that stop are no load");
     }
 
@@ -400,12 +407,15 @@ mod tests {
         let mut meter = Meter::default();
         meter.sample(counters(0, 0), MS, LINE);
         meter.sample(counters(125_000, 0), MS, LINE);
-        assert_eq!(meter.sample(counters(7, 0), MS, LINE), Sampled::Backwards);
+        assert_eq!(meter.sample(counters(7, 0), MS, LINE), SampleOutcome::Backwards);
         assert_eq!(meter.load, Some(Bandwidth::from_gbps(1)), "as before");
-        assert_eq!(meter.sample(counters(u64::MAX, 0), MS, LINE), Sampled::Load);
+        assert_eq!(meter.sample(counters(u64::MAX, 0), MS, LINE), SampleOutcome::Load);
         assert_eq!(meter.load, Some(LINE));
-        assert_eq!(meter.sample(counters(u64::MAX, 0), Duration::ZERO, LINE), Sampled::Load);
+        assert_eq!(meter.sample(counters(u64::MAX, 0), Duration::ZERO, LINE), SampleOutcome::Load);
         meter.forget();
-        assert_eq!((meter.load, meter.sample(counters(9, 9), MS, LINE)), (None, Sampled::First));
+        assert_eq!(
+            (meter.load, meter.sample(counters(9, 9), MS, LINE)),
+            (None, SampleOutcome::First)
+        );
     }
 }

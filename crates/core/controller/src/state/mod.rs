@@ -29,10 +29,10 @@ use snic_tables::Ticket;
 
 use crate::protocol::ControllerSettings;
 use crate::state::bindings::Bindings;
-use crate::state::card::{Cards, Due};
+use crate::state::card::{Cards, TableStep};
 use crate::state::dags::{DagEntry, Dags};
-use crate::state::epoch::Loops;
-use crate::state::freed::Freed;
+use crate::state::epoch::CardLoops;
+use crate::state::freed::FreedCapacity;
 use crate::state::maintenance::MaintenanceMode;
 use crate::state::operations::Operations;
 use crate::state::passes::Passes;
@@ -41,7 +41,7 @@ use crate::state::policies::Policies;
 use crate::state::refused::RefusedDags;
 use crate::state::registry::Registry;
 use crate::state::rules::Rules;
-use crate::state::suspects::Suspects;
+use crate::state::suspects::FailureCounts;
 
 #[cfg(test)]
 mod tests;
@@ -78,7 +78,7 @@ pub(crate) struct Core {
     pub dags: Dags,
     pub cards: Cards,
     /// The control loop of each card.
-    pub loops: Loops,
+    pub loops: CardLoops,
     pub rules: Rules,
     pub bindings: Bindings,
     pub operations: Operations,
@@ -87,9 +87,9 @@ pub(crate) struct Core {
     /// DAGs that were rejected lately.
     pub refused: RefusedDags,
     /// Capacity that was freed and not reconsidered yet.
-    pub freed: Freed,
+    pub freed: FreedCapacity,
     /// Bitstreams of which loads failed.
-    pub suspects: Suspects,
+    pub suspects: FailureCounts,
     /// Planning of the event that is being handled, and what is put off.
     pub planning: Planning,
     tickets: Tickets,
@@ -112,14 +112,14 @@ impl Core {
             registry: Registry::default(),
             dags: Dags::default(),
             cards: Cards::default(),
-            loops: Loops::default(),
+            loops: CardLoops::default(),
             rules: Rules::default(),
             bindings: Bindings::default(),
             operations,
             passes: Passes::default(),
             refused: RefusedDags::default(),
-            freed: Freed::default(),
-            suspects: Suspects::default(),
+            freed: FreedCapacity::default(),
+            suspects: FailureCounts::default(),
             planning: Planning::default(),
             tickets: Tickets::default(),
         }
@@ -161,7 +161,7 @@ impl Core {
     }
 
     /// Begins a commit of the rows that differ on a card, if none is under way.
-    pub fn begin_commit(&mut self, id: &CardId) -> Due {
+    pub fn begin_commit(&mut self, id: &CardId) -> TableStep {
         let Self { cards, dags, tickets, now, .. } = self;
         let target = |name: &DagName| dags.get(name).and_then(DagEntry::target);
         cards.known_mut(id).begin_commit(*now, || tickets.next(), target)

@@ -32,14 +32,14 @@ enum Pending {
     /// The card is closed and opened again.
     Reopening {
         card: CardId,
-        closing: Closing,
+        closing: CardClosing,
     },
     Removal(Removal),
 }
 
 /// Progress of closing a card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Closing {
+pub(crate) enum CardClosing {
     /// Whether its thread was told to is not known: the daemon started since, or the card was lost.
     Unknown,
     /// Its thread was told to.
@@ -53,7 +53,7 @@ pub(crate) enum Closing {
     Closed(Ticket),
 }
 
-impl Closing {
+impl CardClosing {
     /// The command that it was told.
     pub const fn ticket(self) -> Option<Ticket> {
         match self {
@@ -96,7 +96,7 @@ impl Pending {
     }
 
     const fn reopening(card: CardId) -> Self {
-        Self::Reopening { card, closing: Closing::Unknown }
+        Self::Reopening { card, closing: CardClosing::Unknown }
     }
 }
 
@@ -104,7 +104,7 @@ impl Pending {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reopening<'a> {
     pub operation: &'a OperationId,
-    pub closing: Closing,
+    pub closing: CardClosing,
 }
 
 /// All operations that have not ended, and those that ended lately.
@@ -268,7 +268,7 @@ impl Operations {
     }
 
     /// A card's thread is told to close it on behalf of an operation, or did so.
-    pub fn set_closing(&mut self, id: &OperationId, now: Closing) {
+    pub fn set_closing(&mut self, id: &OperationId, now: CardClosing) {
         match self.pending.get_mut(id) {
             Some(Pending::Reopening { closing, .. }) => *closing = now,
             other => panic!("{id} closes a card and opens it again, and is {other:?}"),
@@ -437,14 +437,14 @@ mod tests {
         let other = CardId::new("card1").expect("a label");
         assert_eq!(operations.reopening(&other), None);
         let closing = |operations: &Operations| operations.reopening(&card()).map(|o| o.closing);
-        assert_eq!(closing(&operations), Some(Closing::Unknown));
-        operations.set_closing(&role, Closing::Closed(Ticket(5)));
-        assert_eq!(closing(&operations), Some(Closing::Closed(Ticket(5))));
+        assert_eq!(closing(&operations), Some(CardClosing::Unknown));
+        operations.set_closing(&role, CardClosing::Closed(Ticket(5)));
+        assert_eq!(closing(&operations), Some(CardClosing::Closed(Ticket(5))));
         operations.check().expect("consistent");
         // Whether the card was closed is not known after a restart.
         let mut again = self::operations();
         again.restore(stored(&tx));
-        assert_eq!(closing(&again), Some(Closing::Unknown));
+        assert_eq!(closing(&again), Some(CardClosing::Unknown));
         assert_eq!(drains(&again), drains(&operations));
         operations.end(&mut tx, &all, (at(3), Ok(())), (0, 0));
         operations.end(&mut tx, &role, (at(3), Err(ControlError::Cancelled)), (0, 0));

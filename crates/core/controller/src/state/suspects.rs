@@ -15,15 +15,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use snic_domain::{BitstreamId, CardId, RegionId, TenantId};
 
 /// A region of a card.
-type Place = (CardId, RegionId);
+type RegionKey = (CardId, RegionId);
 
 /// Failures since the last success.
 #[derive(Debug, Default)]
-pub(crate) struct Suspects {
+pub(crate) struct FailureCounts {
     /// In which regions loads of a bitstream were given up since one last succeeded.
-    places: BTreeMap<BitstreamId, BTreeSet<Place>>,
+    places: BTreeMap<BitstreamId, BTreeSet<RegionKey>>,
     /// Owners of bitstreams that failed in a region since a load there last succeeded.
-    tenants: BTreeMap<Place, BTreeSet<TenantId>>,
+    tenants: BTreeMap<RegionKey, BTreeSet<TenantId>>,
 }
 
 /// The party at fault when a load fails for good.
@@ -32,9 +32,9 @@ pub(crate) enum Fault {
     /// The region's, as far as is known.
     Region,
     /// The bitstream's; these regions are cleared of it.
-    Bitstream(BTreeSet<Place>),
+    Bitstream(BTreeSet<RegionKey>),
     /// The same, but the last region is to be tried with another bitstream.
-    Either(BTreeSet<Place>),
+    Either(BTreeSet<RegionKey>),
 }
 
 /// Evidence where a load was given up.
@@ -46,7 +46,7 @@ pub(crate) struct Evidence {
     pub has_trial: bool,
 }
 
-impl Suspects {
+impl FailureCounts {
     /// A load of a bitstream has succeeded.
     pub fn loaded(&mut self, bitstream: &BitstreamId, card: &CardId, region: RegionId) {
         self.places.remove(bitstream);
@@ -85,7 +85,7 @@ impl Suspects {
     }
 
     /// A tenant's bitstream failed; says whether another tenant's did before.
-    fn is_second(&mut self, place: Place, owner: TenantId) -> bool {
+    fn is_second(&mut self, place: RegionKey, owner: TenantId) -> bool {
         let tenants = self.tenants.entry(place).or_default();
         tenants.insert(owner);
         tenants.len() > 1
@@ -104,7 +104,7 @@ mod tests {
         CardId::new("card0").expect("a label")
     }
 
-    fn places(regions: &[u8]) -> BTreeSet<Place> {
+    fn places(regions: &[u8]) -> BTreeSet<RegionKey> {
         regions.iter().map(|region| (card(), RegionId(*region))).collect()
     }
 
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn the_second_region_in_a_row_accuses_the_bitstream() {
-        let mut suspects = Suspects::default();
+        let mut suspects = FailureCounts::default();
         let [aes, lb] = ["aes", "lb"].map(id);
         let mut given_up = |bitstream: &BitstreamId, region| {
             suspects.given_up(bitstream, &card(), RegionId(region), UNKNOWN)
@@ -128,8 +128,8 @@ mod tests {
 
     #[test]
     fn a_tenant_alone_accuses_no_region() {
-        let mut suspects = Suspects::default();
-        let fault = |suspects: &mut Suspects, bitstream: &str, is_held| {
+        let mut suspects = FailureCounts::default();
+        let fault = |suspects: &mut FailureCounts, bitstream: &str, is_held| {
             suspects.given_up(&id(bitstream), &card(), RegionId(0), Evidence { is_held, ..UNKNOWN })
         };
         for bitstream in ["acme.a", "acme.b", "acme.a"] {
@@ -145,11 +145,11 @@ mod tests {
 
     #[test]
     fn two_tenants_accuse_a_region_only_where_it_cannot_be_tried() {
-        let failed = |suspects: &mut Suspects, bitstream: &str, has_trial| {
+        let failed = |suspects: &mut FailureCounts, bitstream: &str, has_trial| {
             let evidence = Evidence { has_trial, ..UNKNOWN };
             suspects.given_up(&id(bitstream), &card(), RegionId(0), evidence)
         };
-        let mut suspects = Suspects::default();
+        let mut suspects = FailureCounts::default();
         let rejected = Fault::Bitstream(places(&[0]));
         let tried = Fault::Either(places(&[0]));
         assert_eq!(failed(&mut suspects, "acme.a", true), rejected);

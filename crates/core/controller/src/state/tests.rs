@@ -537,7 +537,7 @@ fn a_tenant_that_goes_has_few_dags_looked_at_with_each_event() {
     while core.registry.tenant(&tenant("beta")).is_some() {
         core.planning.begin();
         let before = core.dags.looked_at();
-        removals::go_on(core, tx);
+        removals::take_next_steps(core, tx);
         looks.push(core.dags.looked_at() - before);
         assert!(looks.len() < 100, "it makes progress with each event: {looks:?}");
     }

@@ -142,7 +142,7 @@ mod tests {
 
     /// A thing that ended, as the model remembers it.
     #[derive(Debug, Clone, PartialEq)]
-    struct Ended {
+    struct EndedOperation {
         owner: u8,
         at: Timestamp,
         name: u16,
@@ -157,7 +157,7 @@ mod tests {
         ) {
             const LIMIT: usize = 4;
             let mut history = History::new(|_: &u8| LIMIT);
-            let mut model: Vec<Ended> = Vec::new();
+            let mut model: Vec<EndedOperation> = Vec::new();
             let mut surplus: Vec<u16> = Vec::new();
             for (name, (owner, second, what)) in (0u16..).zip(steps) {
                 match what {
@@ -176,7 +176,7 @@ mod tests {
                     }
                     _ => {
                         history.note(owner, at(second), name);
-                        model.push(Ended { owner, at: at(second), name });
+                        model.push(EndedOperation { owner, at: at(second), name });
                         model.sort_by_key(|ended| (ended.at, ended.name));
                         if model.iter().filter(|ended| ended.owner == owner).count() > LIMIT {
                             let oldest = model.iter().position(|ended| ended.owner == owner);

@@ -7,7 +7,7 @@ use std::ops::Bound;
 use snic_domain::{CardId, DagName, RegionId, TenantId};
 
 use crate::protocol::{Caller, LogEntry, LogKind};
-use crate::store::tx::{About, Tx};
+use crate::store::tx::{LogSubject, Tx};
 
 /// Entries kept that are of no tenant; the oldest go first. A few hundred bytes each: about a megabyte.
 pub const LOG_KEPT: usize = 4_096;
@@ -114,7 +114,7 @@ fn sum_up(tx: &mut Tx) {
     }
     for (kind, card, regions, text) in sums {
         let about =
-            About { card: card.as_ref(), regions: regions.into_iter().collect(), dag: None };
+            LogSubject { card: card.as_ref(), regions: regions.into_iter().collect(), dag: None };
         tx.note(kind, about, text);
     }
 }
@@ -159,7 +159,7 @@ mod tests {
         for dags in [&[&acme, &beta][..], &[], &[&acme]] {
             let mut tx = Tx::at(Timestamp::from_nanos(7));
             for dag in dags {
-                let about = About { dag: Some(dag), ..About::default() };
+                let about = LogSubject { dag: Some(dag), ..LogSubject::default() };
                 tx.note(LogKind::ScaleOut, about, "overloaded".into());
             }
             log.keep(&mut tx);
@@ -177,7 +177,7 @@ mod tests {
         let mut log = Log::default();
         for _ in 0..=LOG_KEPT {
             let mut tx = Tx::default();
-            tx.note(LogKind::Overrun, About::default(), String::new());
+            tx.note(LogKind::Overrun, LogSubject::default(), String::new());
             log.keep(&mut tx);
         }
         let operator = Caller::Operator("ada".into());
@@ -193,10 +193,15 @@ mod tests {
         let mut tx = Tx::default();
         for (number, dag) in dags.iter().enumerate() {
             let regions = vec![RegionId(number as u8 % 3)];
-            let about = About { regions, ..About::dag(&card, dag) };
+            let about = LogSubject { regions, ..LogSubject::dag(&card, dag) };
             tx.note_of("no power", LogKind::StateLost, about, format!("it lost {number}"));
         }
-        tx.note_of("a defect", LogKind::StateLost, About::dag(&card, &dags[0]), "alone".into());
+        tx.note_of(
+            "a defect",
+            LogKind::StateLost,
+            LogSubject::dag(&card, &dags[0]),
+            "alone".into(),
+        );
         log.keep(&mut tx);
         let texts = |caller: &Caller| -> Vec<String> {
             log.before(caller, None).map(|entry| entry.text.clone()).collect()
@@ -216,7 +221,7 @@ mod tests {
 
     fn note(log: &mut Log, dag: Option<&DagName>) {
         let mut tx = Tx::default();
-        tx.note(LogKind::Overrun, About { dag, ..About::default() }, String::new());
+        tx.note(LogKind::Overrun, LogSubject { dag, ..LogSubject::default() }, String::new());
         log.keep(&mut tx);
     }
 

@@ -57,7 +57,7 @@ pub struct Outbox<W> {
     waiting: BTreeMap<(u64, u64), W>,
     /// Number of effects queued so far.
     queued: u64,
-    latest: Latest,
+    latest: VisibleBatches,
     /// Effects that wait for no batch.
     at_once: VecDeque<W>,
 }
@@ -78,7 +78,7 @@ impl<W> Outbox<W> {
             failed: None,
             waiting: BTreeMap::new(),
             queued: 0,
-            latest: Latest::NONE,
+            latest: VisibleBatches::NONE,
             at_once: VecDeque::new(),
         }
     }
@@ -205,7 +205,7 @@ impl<W> Outbox<W> {
 
 /// The last batch that shows in whose reads.
 #[derive(Debug)]
-struct Latest {
+struct VisibleBatches {
     everybody: u64,
     /// Tenants with a batch that was not durable when they were last looked through.
     tenants: BTreeMap<TenantId, u64>,
@@ -213,7 +213,7 @@ struct Latest {
     most: usize,
 }
 
-impl Latest {
+impl VisibleBatches {
     /// Fewer are not looked through.
     const FEW: usize = 64;
     const NONE: Self = Self { everybody: 0, tenants: BTreeMap::new(), most: Self::FEW };
@@ -394,7 +394,11 @@ mod tests {
             let batch = outbox.submit(storing(key), |_| 0).expect("it stores something");
             outbox.durable(batch.number);
         }
-        assert!(outbox.latest.tenants.len() <= Latest::FEW, "{}", outbox.latest.tenants.len());
+        assert!(
+            outbox.latest.tenants.len() <= VisibleBatches::FEW,
+            "{}",
+            outbox.latest.tenants.len()
+        );
     }
 
     #[test]
@@ -428,13 +432,13 @@ mod tests {
     const TENANTS: [&str; 3] = ["acme", "beta", "core"];
 
     #[derive(Debug, Clone, Copy)]
-    enum Shows {
+    enum Visibility {
         Nowhere,
         ToOne(usize),
         ToAll,
     }
 
-    impl Shows {
+    impl Visibility {
         fn key(self) -> RecordKey {
             match self {
                 Self::Nowhere => RecordKey::Meta,
@@ -444,11 +448,11 @@ mod tests {
         }
     }
 
-    fn shows() -> impl Strategy<Value = Shows> {
+    fn shows() -> impl Strategy<Value = Visibility> {
         prop_oneof![
-            Just(Shows::Nowhere),
-            (0..TENANTS.len()).prop_map(Shows::ToOne),
-            Just(Shows::ToAll),
+            Just(Visibility::Nowhere),
+            (0..TENANTS.len()).prop_map(Visibility::ToOne),
+            Just(Visibility::ToAll),
         ]
     }
 
@@ -456,7 +460,7 @@ mod tests {
     enum Act {
         Submit {
             /// In whose reads what it stores shows, if it stores something.
-            stores: Option<Shows>,
+            stores: Option<Visibility>,
             effects: usize,
         },
         /// An effect of everybody, or of one of the tenants.
@@ -482,14 +486,14 @@ mod tests {
     /// The first report of each batch, and the batches each waiter waits for: the rule as it
     /// is told, looked at from scratch every time.
     #[derive(Default)]
-    struct Told {
+    struct ReferenceOutbox {
         batches: Vec<Option<bool>>,
-        shows: Vec<Shows>,
+        shows: Vec<Visibility>,
         /// The batches that each waiter needs, as their count from the first on, and the waiter.
         waiting: Vec<(usize, u32)>,
     }
 
-    impl Told {
+    impl ReferenceOutbox {
         /// The one that may leave next: of those that need the fewest batches the oldest.
         fn may_leave(&self) -> Option<u32> {
             let (batches, waiter) = self.waiting.iter().min()?;
@@ -498,15 +502,15 @@ mod tests {
         }
 
         fn needed_by(&self, reader: Option<usize>) -> usize {
-            let shows = |shows: &Shows| match (shows, reader) {
-                (_, None) | (Shows::ToAll, _) => true,
-                (Shows::Nowhere, Some(_)) => false,
-                (Shows::ToOne(one), Some(reader)) => *one == reader,
+            let shows = |shows: &Visibility| match (shows, reader) {
+                (_, None) | (Visibility::ToAll, _) => true,
+                (Visibility::Nowhere, Some(_)) => false,
+                (Visibility::ToOne(one), Some(reader)) => *one == reader,
             };
             self.shows.iter().rposition(shows).map_or(0, |last| last + 1)
         }
 
-        fn tell(&mut self, batch: usize, is_durable: bool) {
+        fn acknowledge(&mut self, batch: usize, is_durable: bool) {
             let durable = self.batches.iter().position(|b| *b != Some(true));
             let is_settled = durable.is_none_or(|first| batch < first);
             let entry = &mut self.batches[batch];
@@ -524,7 +528,7 @@ mod tests {
         #[test]
         fn only_what_is_durable_leaves_and_in_order(acts in prop::collection::vec(act(), 1..80)) {
             let mut outbox = Outbox::new();
-            let (mut numbers, mut told) = (Vec::new(), Told::default());
+            let (mut numbers, mut told) = (Vec::new(), ReferenceOutbox::default());
             let mut next = 0u32;
             for act in acts {
                 match act {
@@ -555,12 +559,12 @@ mod tests {
                     Act::Durable(which) if !numbers.is_empty() => {
                         let which = which.index(numbers.len());
                         outbox.durable(numbers[which]);
-                        told.tell(which, true);
+                        told.acknowledge(which, true);
                     }
                     Act::Failed(which) if !numbers.is_empty() => {
                         let which = which.index(numbers.len());
                         outbox.failed(numbers[which]);
-                        told.tell(which, false);
+                        told.acknowledge(which, false);
                     }
                     Act::Durable(_) | Act::Failed(_) => {}
                     Act::Pop(count) => {

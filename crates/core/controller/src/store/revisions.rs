@@ -16,7 +16,7 @@ use snic_domain::{TenantId, Timestamp};
 
 use crate::protocol::{Change, ResourceKey, ResourceKind};
 use crate::store::records::{DeletionRecord, Record, RecordKey, Stamp};
-use crate::store::tx::{Touched, Tx};
+use crate::store::tx::{DirtyResource, Tx};
 
 /// Some changes after a revision are not known any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,12 +159,12 @@ impl Revisions {
     /// At the end of an event: tells what its records change, numbers all that is told, and stores when.
     pub fn finish(&mut self, tx: &mut Tx) {
         let touched = tx.take_touched();
-        let mut last_touch: BTreeMap<&ResourceKey, &Touched> = BTreeMap::new();
+        let mut last_touch: BTreeMap<&ResourceKey, &DirtyResource> = BTreeMap::new();
         for touch in &touched {
             last_touch.insert(&touch.name, touch);
         }
         for (name, touch) in &last_touch {
-            self.tell(tx, name, touch);
+            self.emit_change(tx, name, touch);
         }
         let base = of_time(tx.now()).max(self.last + 1);
         tx.set_revision(base);
@@ -194,7 +194,7 @@ impl Revisions {
         }
     }
 
-    fn tell(&self, tx: &mut Tx, name: &ResourceKey, touch: &Touched) {
+    fn emit_change(&self, tx: &mut Tx, name: &ResourceKey, touch: &DirtyResource) {
         let known = self.known.get(name);
         let kind = name.kind();
         if touch.is_deleted {
@@ -210,8 +210,8 @@ impl Revisions {
         }
     }
 
-    fn store(&mut self, tx: &mut Tx, touch: &Touched, revision: u64) {
-        let Touched { write, name, owner, is_deleted } = touch;
+    fn store(&mut self, tx: &mut Tx, touch: &DirtyResource, revision: u64) {
+        let DirtyResource { write, name, owner, is_deleted } = touch;
         if *is_deleted {
             let Some(known) = self.known.remove(name) else { return };
             if name.kind().is_missed() {

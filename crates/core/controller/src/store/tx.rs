@@ -18,13 +18,13 @@ pub struct Tx {
     audience: TxAudience,
     asker: Option<(CallId, TenantId)>,
     effects: Vec<Effect>,
-    touched: Vec<Touched>,
+    touched: Vec<DirtyResource>,
     revision: u64,
 }
 
 /// A resource whose record is stored or removed, or of which cards say something else.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Touched {
+pub(crate) struct DirtyResource {
     /// Position of the write, if it is one.
     pub write: Option<usize>,
     pub name: ResourceKey,
@@ -118,7 +118,7 @@ impl Tx {
     }
 
     /// The resources whose records were stored or removed.
-    pub(crate) fn take_touched(&mut self) -> Vec<Touched> {
+    pub(crate) fn take_touched(&mut self) -> Vec<DirtyResource> {
         std::mem::take(&mut self.touched)
     }
 
@@ -132,7 +132,7 @@ impl Tx {
     /// Those who watch are told that what is seen of a card has changed.
     pub(crate) fn emit_card(&mut self, card: &CardId) {
         let name = ResourceKey::Card(card.clone());
-        self.touched.push(Touched { write: None, name, owner: None, is_deleted: false });
+        self.touched.push(DirtyResource { write: None, name, owner: None, is_deleted: false });
     }
 
     /// A record is new, or different.
@@ -140,7 +140,7 @@ impl Tx {
         self.audience.add(record.audience());
         if let Some((name, owner)) = record.resource() {
             let write = Some(self.writes.len());
-            self.touched.push(Touched { write, name, owner, is_deleted: false });
+            self.touched.push(DirtyResource { write, name, owner, is_deleted: false });
         }
         self.writes.push((record.key().to_string(), Some(record.encode())));
     }
@@ -155,7 +155,7 @@ impl Tx {
         self.audience.add(audience);
         if let Some(name) = key.resource() {
             let write = Some(self.writes.len());
-            self.touched.push(Touched { write, name, owner: None, is_deleted: true });
+            self.touched.push(DirtyResource { write, name, owner: None, is_deleted: true });
         }
         self.writes.push((key.to_string(), None));
     }
@@ -192,16 +192,22 @@ impl Tx {
 
     /// Something was decided: it is logged, and those who watch are told. The log numbers it at the
     /// end of the event.
-    pub(crate) fn note(&mut self, kind: LogKind, about: About<'_>, text: String) {
+    pub(crate) fn note(&mut self, kind: LogKind, about: LogSubject<'_>, text: String) {
         self.log(kind, about, text, None);
     }
 
     /// The same where `cause` may concern many DAGs at once: operators get one entry for all of them.
-    pub(crate) fn note_of(&mut self, cause: &str, kind: LogKind, about: About<'_>, text: String) {
+    pub(crate) fn note_of(
+        &mut self,
+        cause: &str,
+        kind: LogKind,
+        about: LogSubject<'_>,
+        text: String,
+    ) {
         self.log(kind, about, text, Some(cause.to_owned()));
     }
 
-    fn log(&mut self, kind: LogKind, about: About<'_>, text: String, cause: Option<String>) {
+    fn log(&mut self, kind: LogKind, about: LogSubject<'_>, text: String, cause: Option<String>) {
         self.emit(Change::Logged(Box::new(LogEntry {
             number: 0,
             at: self.now,
@@ -226,13 +232,13 @@ impl Tx {
 
 /// Subject of an entry of the log.
 #[derive(Debug, Default)]
-pub(crate) struct About<'a> {
+pub(crate) struct LogSubject<'a> {
     pub dag: Option<&'a DagName>,
     pub card: Option<&'a CardId>,
     pub regions: Vec<RegionId>,
 }
 
-impl<'a> About<'a> {
+impl<'a> LogSubject<'a> {
     pub fn card(card: &'a CardId) -> Self {
         Self { card: Some(card), ..Self::default() }
     }

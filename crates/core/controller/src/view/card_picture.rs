@@ -8,7 +8,7 @@ use std::sync::Arc;
 use snic_bitstream::manifest::Manifest;
 use snic_domain::{CardId, Dag, DagName, DagSpec, Mapping, RegionId, RegionProfile};
 use snic_planner::{
-    Budget, Consolidation, Ledger, Move, PlanCatalogue, Recommendation, Refused, Resident,
+    Budget, Consolidation, InfeasibleDag, Ledger, Move, PlanCatalogue, Recommendation, Resident,
     optimize, recommend,
 };
 
@@ -24,7 +24,7 @@ const WAITING_MAX: usize = 256;
 
 /// A DAG that has a place and rests there.
 #[derive(Debug, Clone)]
-struct Settled {
+struct RestingDag {
     name: DagName,
     spec: DagSpec,
     mapping: Mapping,
@@ -40,7 +40,7 @@ pub struct CardPicture {
     catalogue: Arc<PlanCatalogue>,
     /// The groups of its regions that one image serves each.
     region_groups: Vec<Range<u8>>,
-    settled: Vec<Settled>,
+    settled: Vec<RestingDag>,
     /// Whether DAGs are on their way to a place, which could not be moved yet.
     is_under_way: bool,
     settings: ConsolidationSettings,
@@ -54,7 +54,7 @@ pub(crate) fn of(core: &Core, id: &CardId) -> Option<CardPicture> {
         region_groups: core.registry.region_groups(&ledger.profile().model).to_vec(),
         ledger,
         catalogue: core.registry.catalogue_now(),
-        settled: settled(core, id),
+        settled: resting_dags(core, id),
         is_under_way: core.dags.on_card(id).any(|e| !e.is_ready() || e.previous().is_some()),
         settings: core.policies.current().consolidation,
     })
@@ -63,13 +63,13 @@ pub(crate) fn of(core: &Core, id: &CardId) -> Option<CardPicture> {
 /// The DAGs that a card serves and that nothing is under way for. What a DAG has borrowed stays
 /// where it is until the loop takes it back; who keeps state stays too: to move it, its traffic
 /// would have to stop, and nobody asked for that.
-fn settled(core: &Core, id: &CardId) -> Vec<Settled> {
+fn resting_dags(core: &Core, id: &CardId) -> Vec<RestingDag> {
     let at_rest = core.dags.on_card(id).filter(|e| e.is_ready() && e.previous().is_none());
     let settled = at_rest.filter_map(|entry| {
         let placement = entry.desired().expect("what is ready has a placement");
         let may_move =
             placement.burst.is_none() && core.registry.stateful(&placement.mapping).is_empty();
-        may_move.then(|| Settled {
+        may_move.then(|| RestingDag {
             name: entry.name().clone(),
             spec: placement.spec.clone(),
             mapping: placement.mapping.clone(),
@@ -133,8 +133,8 @@ impl CardPicture {
         let without_place = without_place.into_iter();
         let refused: Vec<(DagName, Dag)> =
             without_place.filter_map(|(name, spec)| Some((name, Dag::new(spec).ok()?))).collect();
-        let refused: Vec<Refused<'_>> =
-            refused.iter().map(|(name, dag)| Refused { name, dag }).collect();
+        let refused: Vec<InfeasibleDag<'_>> =
+            refused.iter().map(|(name, dag)| InfeasibleDag { name, dag }).collect();
         let dags = self.dags();
         let found = recommend(&self.ledger, &self.catalogue, &self.residents(&dags), &refused);
         let with_manifest = |recommendation: Recommendation| {
@@ -181,13 +181,16 @@ impl CardPicture {
 
     fn dags(&self) -> Vec<Dag> {
         let checked =
-            |s: &Settled| Dag::new(s.spec.clone()).expect("it was checked when it was admitted");
+            |s: &RestingDag| Dag::new(s.spec.clone()).expect("it was checked when it was admitted");
         self.settled.iter().map(checked).collect()
     }
 
     fn residents<'a>(&'a self, dags: &'a [Dag]) -> Vec<Resident<'a>> {
-        let resident =
-            |(s, dag): (&'a Settled, &'a Dag)| Resident { name: &s.name, dag, mapping: &s.mapping };
+        let resident = |(s, dag): (&'a RestingDag, &'a Dag)| Resident {
+            name: &s.name,
+            dag,
+            mapping: &s.mapping,
+        };
         self.settled.iter().zip(dags).map(resident).collect()
     }
 }

@@ -10,14 +10,14 @@ use crate::store::records::Placement;
 pub(crate) const ADOPTING: &str = "CARD_ADOPTING";
 
 /// A condition without its times.
-struct Finding {
+struct ConditionFinding {
     kind: ConditionType,
     status: ConditionStatus,
     reason: &'static str,
     message: String,
 }
 
-impl Finding {
+impl ConditionFinding {
     fn new(
         kind: ConditionType,
         status: ConditionStatus,
@@ -37,7 +37,7 @@ pub(crate) struct FailingLoad<'a> {
 
 /// Facts about the card that a DAG is placed on, as far as its conditions state them.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Facts<'a> {
+pub(crate) struct CardFacts<'a> {
     pub connection: &'a ConnectionState,
     /// Regions of the placement, and how many of them hold what it needs.
     pub regions: usize,
@@ -56,7 +56,7 @@ pub(crate) struct Facts<'a> {
 /// status that did not change keeps its time.
 pub(crate) fn conditions(
     dag: &DagEntry,
-    facts: Option<&Facts<'_>>,
+    facts: Option<&CardFacts<'_>>,
     now: Timestamp,
 ) -> Vec<Condition> {
     let findings = match dag.shown().zip(facts) {
@@ -65,9 +65,9 @@ pub(crate) fn conditions(
             vec![mapped(facts), regions_loaded(facts), tables_programmed(dag, placement, facts)]
         }
     };
-    let promise = promise_kept(dag, facts, &findings);
+    let promise = promise_status(dag, facts, &findings);
     let ready = ready(&findings);
-    let since = |finding: &Finding| {
+    let since = |finding: &ConditionFinding| {
         let same = |c: &&Condition| c.kind == finding.kind && c.status == finding.status;
         dag.conditions().iter().find(same).map_or(now, |c| c.since)
     };
@@ -86,7 +86,7 @@ pub(crate) fn conditions(
         .collect()
 }
 
-fn mapped(facts: &Facts<'_>) -> Finding {
+fn mapped(facts: &CardFacts<'_>) -> ConditionFinding {
     let (reason, message) = match facts.is_untrusted {
         true => (
             "IMAGE_NOT_TRUSTED",
@@ -95,19 +95,19 @@ fn mapped(facts: &Facts<'_>) -> Finding {
         ),
         false => ("PLACED", "it has a place on the card"),
     };
-    Finding::new(ConditionType::Mapped, ConditionStatus::True, reason, message.to_owned())
+    ConditionFinding::new(ConditionType::Mapped, ConditionStatus::True, reason, message.to_owned())
 }
 
-fn unmapped(dag: &DagEntry) -> Finding {
+fn unmapped(dag: &DagEntry) -> ConditionFinding {
     let message = dag.why_unplaced().map_or_else(
         || "no place was found; it is tried again when something is freed".to_owned(),
         ToString::to_string,
     );
-    Finding::new(ConditionType::Mapped, ConditionStatus::False, "NO_PLACE", message)
+    ConditionFinding::new(ConditionType::Mapped, ConditionStatus::False, "NO_PLACE", message)
 }
 
 /// Why nothing can be said of a card, if so.
-fn silence(kind: ConditionType, connection: &ConnectionState) -> Option<Finding> {
+fn silence(kind: ConditionType, connection: &ConnectionState) -> Option<ConditionFinding> {
     let (reason, message) = match connection {
         ConnectionState::Ready => return None,
         ConnectionState::Adopting(_) => {
@@ -115,10 +115,10 @@ fn silence(kind: ConditionType, connection: &ConnectionState) -> Option<Finding>
         }
         ConnectionState::Absent(reason) => ("CARD_LOST", format!("the card is lost: {reason}")),
     };
-    Some(Finding::new(kind, ConditionStatus::Unknown, reason, message))
+    Some(ConditionFinding::new(kind, ConditionStatus::Unknown, reason, message))
 }
 
-fn regions_loaded(facts: &Facts<'_>) -> Finding {
+fn regions_loaded(facts: &CardFacts<'_>) -> ConditionFinding {
     let kind = ConditionType::RegionsLoaded;
     if let Some(silence) = silence(kind, facts.connection) {
         return silence;
@@ -126,44 +126,48 @@ fn regions_loaded(facts: &Facts<'_>) -> Finding {
     let progress = format!("{} of {} regions hold what it needs", facts.loaded, facts.regions);
     match facts.failing {
         _ if facts.loaded == facts.regions => {
-            Finding::new(kind, ConditionStatus::True, "LOADED", progress)
+            ConditionFinding::new(kind, ConditionStatus::True, "LOADED", progress)
         }
         Some(FailingLoad { failures, error }) => {
             let message = format!("{progress}; a load failed {failures} times: {error}");
-            Finding::new(kind, ConditionStatus::False, "LOAD_FAILING", message)
+            ConditionFinding::new(kind, ConditionStatus::False, "LOAD_FAILING", message)
         }
-        None => Finding::new(kind, ConditionStatus::False, "RECONFIGURING", progress),
+        None => ConditionFinding::new(kind, ConditionStatus::False, "RECONFIGURING", progress),
     }
 }
 
-fn tables_programmed(dag: &DagEntry, placement: &Placement, facts: &Facts<'_>) -> Finding {
+fn tables_programmed(
+    dag: &DagEntry,
+    placement: &Placement,
+    facts: &CardFacts<'_>,
+) -> ConditionFinding {
     let kind = ConditionType::TablesProgrammed;
     if let Some(silence) = silence(kind, facts.connection) {
         return silence;
     }
     if dag.active() == Some(placement.serial) && dag.target() == dag.active() {
         let message = "the card's tables, read back, hold its rows".to_owned();
-        return Finding::new(kind, ConditionStatus::True, "READ_BACK", message);
+        return ConditionFinding::new(kind, ConditionStatus::True, "READ_BACK", message);
     }
     match facts.table_error {
         Some(error) => {
             let message = format!("the tables could not be programmed: {error}");
-            Finding::new(kind, ConditionStatus::False, "PROGRAMMING_FAILING", message)
+            ConditionFinding::new(kind, ConditionStatus::False, "PROGRAMMING_FAILING", message)
         }
         None => {
             let message = "its rows are not on the card yet".to_owned();
-            Finding::new(kind, ConditionStatus::False, "NOT_PROGRAMMED", message)
+            ConditionFinding::new(kind, ConditionStatus::False, "NOT_PROGRAMMED", message)
         }
     }
 }
 
 /// Whether what was promised is there, as the other findings say; nothing before a promise was given: by a
 /// creation that ended, whether the DAG became ready or not.
-fn promise_kept(
+fn promise_status(
     dag: &DagEntry,
-    facts: Option<&Facts<'_>>,
-    findings: &[Finding],
-) -> Option<Finding> {
+    facts: Option<&CardFacts<'_>>,
+    findings: &[ConditionFinding],
+) -> Option<ConditionFinding> {
     let kind = ConditionType::PromiseKept;
     let is_given = dag.promise().is_some()
         || dag.is_ready()
@@ -174,7 +178,7 @@ fn promise_kept(
     }
     if let Some(carried) = facts.and_then(|facts| facts.carried) {
         let message = format!("the card carries the {carried} that were promised");
-        return Some(Finding::new(kind, ConditionStatus::True, "CARRIED", message));
+        return Some(ConditionFinding::new(kind, ConditionStatus::True, "CARRIED", message));
     }
     let promised = dag.spec().bandwidth;
     let unmet = findings.iter().find(|finding| finding.status != ConditionStatus::True);
@@ -188,18 +192,18 @@ fn promise_kept(
         }
         _ => format!("none of the promised {promised} are served: {why}"),
     };
-    Some(Finding::new(kind, status, reason, message))
+    Some(ConditionFinding::new(kind, status, reason, message))
 }
 
 /// Ready is the and of all others: false if one is false, else unknown if one is.
-fn ready(findings: &[Finding]) -> Finding {
+fn ready(findings: &[ConditionFinding]) -> ConditionFinding {
     let first = |status| findings.iter().find(|f| f.status == status);
     let kind = ConditionType::Ready;
     match first(ConditionStatus::False).or_else(|| first(ConditionStatus::Unknown)) {
-        Some(why) => Finding::new(kind, why.status, why.reason, why.message.clone()),
+        Some(why) => ConditionFinding::new(kind, why.status, why.reason, why.message.clone()),
         None => {
             let message = "the card, read back, holds what it needs".to_owned();
-            Finding::new(kind, ConditionStatus::True, "READY", message)
+            ConditionFinding::new(kind, ConditionStatus::True, "READY", message)
         }
     }
 }
@@ -236,15 +240,23 @@ mod tests {
 
     const READY: ConnectionState = ConnectionState::Ready;
 
-    fn facts(loaded: usize) -> Facts<'static> {
+    fn facts(loaded: usize) -> CardFacts<'static> {
         let (failing, table_error) = (None, None);
         let (regions, carried) = (2, None);
         let is_untrusted = false;
-        Facts { connection: &READY, regions, loaded, failing, table_error, carried, is_untrusted }
+        CardFacts {
+            connection: &READY,
+            regions,
+            loaded,
+            failing,
+            table_error,
+            carried,
+            is_untrusted,
+        }
     }
 
     /// Status and reason of each condition but the promise's, the last one being the DAG's as a whole.
-    fn told(dag: &DagEntry, facts: &Facts<'_>) -> Vec<(ConditionStatus, String)> {
+    fn told(dag: &DagEntry, facts: &CardFacts<'_>) -> Vec<(ConditionStatus, String)> {
         let all = conditions(dag, Some(facts), Timestamp::from_nanos(7));
         let all = all.into_iter().filter(|c| c.kind != ConditionType::PromiseKept);
         all.map(|c| (c.status, c.reason)).collect()
@@ -253,7 +265,7 @@ mod tests {
     /// Status, reason and message of the promise's condition, where there is one.
     fn promise(
         dag: &DagEntry,
-        facts: Option<&Facts<'_>>,
+        facts: Option<&CardFacts<'_>>,
     ) -> Option<(ConditionStatus, String, String)> {
         let all = conditions(dag, facts, Timestamp::ZERO);
         let promise = all.into_iter().find(|c| c.kind == ConditionType::PromiseKept);
@@ -262,20 +274,22 @@ mod tests {
 
     #[test]
     fn a_promise_is_kept_where_a_place_carries_it_and_says_else_what_is_not_served() {
-        let told = |dag: &DagEntry, facts: &Facts<'_>| promise(dag, Some(facts)).expect("given");
-        let carried = Facts { carried: Some(gbps(3)), ..facts(1) };
+        let told =
+            |dag: &DagEntry, facts: &CardFacts<'_>| promise(dag, Some(facts)).expect("given");
+        let carried = CardFacts { carried: Some(gbps(3)), ..facts(1) };
         let (status, reason, message) = told(&placed(), &carried);
         assert_eq!((status, &*reason), (ConditionStatus::True, "CARRIED"));
         assert!(message.contains("3 Gbit/s"), "of the place that serves: {message}");
         let why = Some(FailingLoad { failures: 2, error: "garbage" });
-        let (status, reason, message) = told(&placed(), &Facts { failing: why, ..facts(1) });
+        let (status, reason, message) = told(&placed(), &CardFacts { failing: why, ..facts(1) });
         assert_eq!((status, &*reason), (ConditionStatus::False, "LOAD_FAILING"));
         assert!(
             message.starts_with("none of the promised 1 Gbit/s are served: 1 of 2"),
             "{message}"
         );
         let lost = ConnectionState::Absent("no power".into());
-        let (status, reason, message) = told(&placed(), &Facts { connection: &lost, ..facts(2) });
+        let (status, reason, message) =
+            told(&placed(), &CardFacts { connection: &lost, ..facts(2) });
         assert_eq!((status, &*reason), (ConditionStatus::Unknown, "CARD_LOST"));
         assert!(message.contains("is not known: the card is lost: no power"), "{message}");
         let mut unplaced = placed();
@@ -296,9 +310,9 @@ mod tests {
         dag.set_active(Some(1));
         assert_eq!(told(&dag, &facts(2))[3], (ConditionStatus::True, "READY".into()));
         let why = Some(FailingLoad { failures: 2, error: "garbage" });
-        let failing = Facts { failing: why, ..facts(1) };
+        let failing = CardFacts { failing: why, ..facts(1) };
         assert_eq!(told(&dag, &failing)[3], (ConditionStatus::False, "LOAD_FAILING".into()));
-        let failing = Facts { table_error: Some("refused"), ..facts(2) };
+        let failing = CardFacts { table_error: Some("refused"), ..facts(2) };
         assert_eq!(
             told(&placed(), &failing)[3],
             (ConditionStatus::False, "PROGRAMMING_FAILING".into())
@@ -311,11 +325,11 @@ mod tests {
         dag.set_target(Some(1));
         dag.set_active(Some(1));
         let lost = ConnectionState::Absent("no power".into());
-        let unknown = told(&dag, &Facts { connection: &lost, ..facts(2) });
+        let unknown = told(&dag, &CardFacts { connection: &lost, ..facts(2) });
         let lost = (ConditionStatus::Unknown, "CARD_LOST".to_owned());
         assert_eq!(unknown[1..], [lost.clone(), lost.clone(), lost]);
         let adopting = ConnectionState::Adopting(Ticket(1));
-        let unknown = told(&dag, &Facts { connection: &adopting, ..facts(2) });
+        let unknown = told(&dag, &CardFacts { connection: &adopting, ..facts(2) });
         assert_eq!(unknown[3], (ConditionStatus::Unknown, "CARD_ADOPTING".into()));
     }
 

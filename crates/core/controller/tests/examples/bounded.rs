@@ -50,7 +50,7 @@ fn go_on_once(world: &mut World) -> usize {
 }
 
 /// The same until none is due.
-fn go_on(world: &mut World) -> usize {
+fn take_next_steps(world: &mut World) -> usize {
     let mut events = 0;
     while go_on_once(world) == 1 {
         events += 1;
@@ -76,7 +76,7 @@ fn a_drain_of_a_crowded_region_is_spread_over_events() {
     assert!(left > MANY / 2, "{left} are still where they were after the first event");
     // In between somebody else is served.
     world.ask(create("beta/web", spec("nat", 1))).expect("there is room");
-    let events = go_on(&mut world);
+    let events = take_next_steps(&mut world);
     assert!(events >= MANY / 20, "{events} events");
     assert_eq!(in_region(&world, region), 0, "all of them are on their way, none is forgotten");
     world.settle();
@@ -88,7 +88,7 @@ fn dags_of_a_card_that_is_removed_are_placed_again_over_several_events() {
     let mut world = crowded();
     world.lose_card();
     world.ask(Command::RemoveCard { card: card_id() }).expect("it is lost");
-    go_on(&mut world);
+    take_next_steps(&mut world);
     world.add_card(CardId::new("card1").expect("a label"));
     let placed = |world: &World| {
         let views = world.controller.dags(None).into_iter();
@@ -112,7 +112,7 @@ fn a_bitstream_that_many_use_is_left_over_several_events() {
     let mut world = crowded();
     world.ask(Command::CreateBitstream(bitstream("lb-2", &["lb"]))).expect("valid");
     let operation = operation_id(world.ask(delete_bitstream("lb")));
-    let events = go_on(&mut world);
+    let events = take_next_steps(&mut world);
     assert!(events >= MANY / 20, "{events} events");
     world.settle();
     assert_eq!(world.ended(&operation), Some(Ok(())));

@@ -25,11 +25,11 @@ fn create(world: &mut World, number: usize, nts: &[&str], gbps: u64) {
     let nts: Vec<NtTypeId> = nts.iter().map(|nt| NtTypeId::new(nt).expect("a label")).collect();
     let spec = DagSpec::chain(&nts, Bandwidth::from_gbps(gbps));
     ask(world, Command::CreateDag { name: name(number), spec, validate_only: false });
-    go_on(world, Duration::from_millis(30));
+    take_next_steps(world, Duration::from_millis(30));
 }
 
 /// In steps shorter than a packet's time between two.
-fn go_on(world: &mut World, time: Duration) {
+fn take_next_steps(world: &mut World, time: Duration) {
     let end = world.now + time;
     while world.now < end {
         world.commit(usize::MAX);
@@ -65,14 +65,14 @@ fn no_packet_is_lost_while_dags_move() {
     for number in 0..3 {
         ask(&mut world, Command::DeleteDag { name: name(number), etag: None });
     }
-    go_on(&mut world, Duration::from_millis(10));
+    take_next_steps(&mut world, Duration::from_millis(10));
     let view = world.controller.picture(&card_id()).expect("it is ready").consolidation();
     assert_eq!((view.moves.len(), view.freed.len()), (2, 2), "{view:?}");
 
     world.card.take_measurements();
     let before = world.card.accesses().loads;
     ask(&mut world, Command::OptimizeCard { card: card_id() });
-    go_on(&mut world, Duration::from_millis(60));
+    take_next_steps(&mut world, Duration::from_millis(60));
     for dag in world.controller.dags(None) {
         let regions: Vec<_> = dag.mapping.iter().flat_map(|m| m.instances()).collect();
         assert!(regions.iter().all(|i| !view.freed.contains(&i.region)), "{}", dag.name);

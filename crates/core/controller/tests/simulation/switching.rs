@@ -100,7 +100,7 @@ fn disturb(world: &mut World) {
     }
 }
 
-fn go_on(world: &mut World, time: Duration, disturbed: bool) {
+fn take_next_steps(world: &mut World, time: Duration, disturbed: bool) {
     let end = world.now + time;
     while world.now < end {
         if disturbed {
@@ -122,17 +122,17 @@ fn go_on(world: &mut World, time: Duration, disturbed: bool) {
 fn run(seed: u64) -> (u64, u64, StateFigures) {
     let mut world = World::with_regions(seed, 4);
     set_up(&mut world);
-    go_on(&mut world, Duration::from_millis(40), false);
+    take_next_steps(&mut world, Duration::from_millis(40), false);
     for phase in 0..PHASES {
         change_loads(&mut world, phase);
-        go_on(&mut world, PHASE, !seed.is_multiple_of(4));
+        take_next_steps(&mut world, PHASE, !seed.is_multiple_of(4));
     }
     world.set_faults(Faults::default());
     world.loads.silent = true;
     for region in 0..4 {
         ask(&mut world, Command::UndrainRegion { card: card_id(), region: RegionId(region) });
     }
-    go_on(&mut world, Duration::from_millis(400), false);
+    take_next_steps(&mut world, Duration::from_millis(400), false);
     for _ in 0..20 {
         world.commit(usize::MAX);
         world.pass(Duration::from_millis(2));
@@ -188,10 +188,10 @@ fn keep_as_the_policy_says(seeds: u64) {
             settings.autoscaling.residency_periods = 8;
             settings.autoscaling.spare = true;
             world.handle(Event::Settings(Box::new(settings)));
-            go_on(&mut world, Duration::from_millis(40), false);
+            take_next_steps(&mut world, Duration::from_millis(40), false);
             for phase in 0..24 {
                 change_loads(&mut world, phase);
-                go_on(&mut world, Duration::from_millis(30), false);
+                take_next_steps(&mut world, Duration::from_millis(30), false);
             }
             world.residency.followed
         })

@@ -6,7 +6,7 @@
 //! less.
 
 use super::problem::dominant_of;
-use super::solver::{FULL, Part, cap_level, rate};
+use super::solver::{FULL, TaskPart, cap_level, rate};
 use super::{DrfProblem, RESOURCES_MAX, Share, UserLimit, UserOutcome};
 
 /// Most that a user may hold elsewhere, in the unit of [`Share`]: 2^8 times all of the problem's
@@ -15,13 +15,13 @@ const HELD_MAX: u64 = Share::ONE.raw() << 8;
 
 /// Change of a user at a level. At one level users stop before others start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Happens {
+enum LevelEvent {
     Cap,
     Start,
 }
 
 /// A user that can rise.
-struct Rising {
+struct RisingUser {
     rates: [u64; RESOURCES_MAX],
     held: u64,
     weight: u64,
@@ -43,8 +43,8 @@ pub fn solve_from(problem: &DrfProblem, held: &[u64]) -> Vec<UserOutcome> {
         let (outcome, rising, cap) = prepare(problem, index, held);
         if !rising.is_done {
             let start = held.div_ceil(rising.weight);
-            events.push((start, Happens::Start, index));
-            events.extend(cap.map(|cap| (start + cap, Happens::Cap, index)));
+            events.push((start, LevelEvent::Start, index));
+            events.extend(cap.map(|cap| (start + cap, LevelEvent::Cap, index)));
         }
         outcomes.push(outcome);
         users.push(rising);
@@ -55,10 +55,14 @@ pub fn solve_from(problem: &DrfProblem, held: &[u64]) -> Vec<UserOutcome> {
 }
 
 /// A user before it rises: its outcome if it never does, and the height of its cap above its start.
-fn prepare(problem: &DrfProblem, index: usize, held: u64) -> (UserOutcome, Rising, Option<u64>) {
+fn prepare(
+    problem: &DrfProblem,
+    index: usize,
+    held: u64,
+) -> (UserOutcome, RisingUser, Option<u64>) {
     let (user, capacities) = (&problem.users()[index], problem.capacities());
     let weight = user.weight.get();
-    let mut rising = Rising {
+    let mut rising = RisingUser {
         rates: [0; RESOURCES_MAX],
         held,
         weight: weight.into(),
@@ -76,9 +80,9 @@ fn prepare(problem: &DrfProblem, index: usize, held: u64) -> (UserOutcome, Risin
     if capacities[dominant] == 0 {
         return (outcome(Some(dominant), UserLimit::Capacity(dominant)), rising, None);
     }
-    let per_task = Part { amount: user.demand[dominant], capacity: capacities[dominant] };
+    let per_task = TaskPart { amount: user.demand[dominant], capacity: capacities[dominant] };
     for (k, amount) in user.demand.iter().enumerate().filter(|(_, amount)| **amount > 0) {
-        let part = Part { amount: *amount, capacity: capacities[k] };
+        let part = TaskPart { amount: *amount, capacity: capacities[k] };
         rising.rates[k] = rate(part, per_task, k == dominant) * u64::from(weight);
     }
     rising.is_done = false;
@@ -89,7 +93,7 @@ fn prepare(problem: &DrfProblem, index: usize, held: u64) -> (UserOutcome, Risin
 
 struct Sweep {
     outcomes: Vec<UserOutcome>,
-    users: Vec<Rising>,
+    users: Vec<RisingUser>,
     /// Sum of the rates of all that rise, by resource.
     sums: [u128; RESOURCES_MAX],
     free: [u128; RESOURCES_MAX],
@@ -97,7 +101,7 @@ struct Sweep {
 }
 
 impl Sweep {
-    fn run(mut self, events: &[(u64, Happens, usize)], resources: usize) -> Vec<UserOutcome> {
+    fn run(mut self, events: &[(u64, LevelEvent, usize)], resources: usize) -> Vec<UserOutcome> {
         // Between two events all that rise do so at constant rates. So the level at which a resource is full is one division,
         // and no level is stepped through. A resource that is full before the next event comes first: it stops its
         // users, and without them the others rise further until that event than they would have.
@@ -109,8 +113,8 @@ impl Sweep {
             self.rise_to(at);
             match happens {
                 _ if self.users[user].is_done => {}
-                Happens::Start => self.start(user),
-                Happens::Cap => {
+                LevelEvent::Start => self.start(user),
+                LevelEvent::Cap => {
                     // The cap lies between this level and the next.
                     let rates = self.users[user].rates;
                     for (free, rate) in self.free.iter_mut().zip(rates) {

@@ -226,13 +226,13 @@ impl<const R: usize> Filling<'_, R> {
         if self.capacities[dominant] == 0 {
             return self.outcomes.push(stopped(Some(dominant), UserLimit::Capacity(dominant)));
         }
-        let per_task = Part { amount: demand[dominant], capacity: self.capacities[dominant] };
+        let per_task = TaskPart { amount: demand[dominant], capacity: self.capacities[dominant] };
         let rates = &mut self.rates[index];
         for (k, &amount) in demand.iter().enumerate() {
             if amount == 0 {
                 continue;
             }
-            let part = Part { amount, capacity: self.capacities[k] };
+            let part = TaskPart { amount, capacity: self.capacities[k] };
             let rate = rate(part, per_task, k == dominant);
             rates[k] = rate * u64::from(user.weight.get());
             self.sums[k] += u128::from(rates[k]);
@@ -343,7 +343,7 @@ fn product(a: u64, b: u64) -> u128 {
 
 /// Part of one resource that a task takes, in the resource's unit.
 #[derive(Clone, Copy)]
-pub(super) struct Part {
+pub(super) struct TaskPart {
     pub amount: u64,
     pub capacity: u64,
 }
@@ -351,7 +351,7 @@ pub(super) struct Part {
 /// Amount of a resource that a user takes for each unit of its share, in units of 2^-[`RATE_BITS`], if a task
 /// takes `part` there and `dominant` of its dominant resource.
 #[inline]
-pub(super) fn rate(part: Part, dominant: Part, is_dominant: bool) -> u64 {
+pub(super) fn rate(part: TaskPart, dominant: TaskPart, is_dominant: bool) -> u64 {
     if is_dominant {
         return 1 << RATE_BITS;
     }
@@ -363,7 +363,7 @@ pub(super) fn rate(part: Part, dominant: Part, is_dominant: bool) -> u64 {
 
 /// The level at which a user reaches its cap, if a task takes `part` of its dominant resource; `None`
 /// if the cap is more than the whole resource, so that the capacity stops it first.
-pub(super) fn cap_level(cap: Fraction, part: Part, weight: u32) -> Option<u64> {
+pub(super) fn cap_level(cap: Fraction, part: TaskPart, weight: u32) -> Option<u64> {
     let numerator = product(cap.numerator(), part.amount);
     let denominator = product(cap.denominator(), part.capacity);
     let level = || scaled(numerator, denominator * u128::from(weight), SHARE_BITS, false) as u64;

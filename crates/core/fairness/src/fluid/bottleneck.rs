@@ -18,12 +18,12 @@ pub(super) struct RateSegment {
 
 /// Use of the bottleneck near a level: `rate × level + base`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Line {
+struct UsageLine {
     rate: f64,
     base: f64,
 }
 
-impl Line {
+impl UsageLine {
     /// No branch depends on loads, and the four sums are independent, so the loop vectorises.
     fn at(segments: &[RateSegment], given: f64, level: f64) -> Self {
         let one = |segment: &RateSegment| {
@@ -61,15 +61,15 @@ const TRIES: usize = 60;
 /// or if the level is not found. Time O(segments) for each line that is tried.
 pub(super) fn level_at_full(segments: &[RateSegment], given: f64) -> Option<f64> {
     let (mut low, mut high) = (0.0, segments.iter().map(|segment| segment.end).fold(0.0, f64::max));
-    if Line::at(segments, given, high).base <= 1.0 {
+    if UsageLine::at(segments, given, high).base <= 1.0 {
         return None;
     }
     let rate: f64 = segments.iter().map(|segment| segment.rate).sum();
     let base: f64 = segments.iter().map(|segment| segment.rate * segment.start).sum();
     // First guess: every tenant grows from its start without an end.
-    let mut level = Line { rate, base: given - base }.full().clamp(low, high);
+    let mut level = UsageLine { rate, base: given - base }.full().clamp(low, high);
     for _ in 0..TRIES {
-        let line = Line::at(segments, given, level);
+        let line = UsageLine::at(segments, given, level);
         let next = line.full();
         if (next - level).abs() <= level * NOISE {
             return Some(next);

@@ -8,7 +8,7 @@ use crate::support::{World, chain, gbps, name, validate};
 use proptest::prelude::*;
 use snic_domain::{Dag, DagName, Mapping, RegionId};
 use snic_planner::{
-    Budget, Consolidation, Objective, PlanRequest, Refused, Resident, optimize, recommend,
+    Budget, Consolidation, InfeasibleDag, Objective, PlanRequest, Resident, optimize, recommend,
 };
 
 const FREELY: Budget = Budget { reconfigurations: 8, regions: 1, passes: 1 };
@@ -117,7 +117,7 @@ fn a_sequence_that_would_admit_and_free_is_recommended() {
     // With a third region there is room to build in: make before break.
     let mut profile = support::profile(3);
     profile.regions[2].area = support::lut(400);
-    let refused = [Refused { name: &refused_name, dag: &refused_dag }];
+    let refused = [InfeasibleDag { name: &refused_name, dag: &refused_dag }];
     let found = recommend(&world.ledger, &world.catalogue, &residents(&deployed), &refused);
     assert_eq!(found.underfilled.len(), 2);
     assert!(found.underfilled.iter().all(|u| u.fill_permille == 100), "{found:?}");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::support::{World, chain, gbps, known_region, lut, name};
 use snic_domain::{Dag, DagName, Mapping, RegionKind, RegionProfile};
-use snic_planner::{Recommendations, Refused, Resident, recommend};
+use snic_planner::{InfeasibleDag, Recommendations, Resident, recommend};
 
 type Deployed = BTreeMap<DagName, (Dag, Mapping)>;
 
@@ -19,7 +19,8 @@ fn recommended(
         deployed.iter().map(|(name, (dag, mapping))| Resident { name, dag, mapping }).collect();
     let dags: Vec<(DagName, Dag)> =
         refused.iter().map(|(id, nts, n)| (name(id), chain(nts, gbps(*n)))).collect();
-    let refused: Vec<Refused<'_>> = dags.iter().map(|(name, dag)| Refused { name, dag }).collect();
+    let refused: Vec<InfeasibleDag<'_>> =
+        dags.iter().map(|(name, dag)| InfeasibleDag { name, dag }).collect();
     recommend(&world.ledger, &world.catalogue, &residents, &refused)
 }
 

@@ -160,7 +160,7 @@ impl FakeCard {
     pub fn begin_commit(&mut self) {
         self.commit_ends = Some(self.now + self.commit_takes);
         self.poke(COMMIT_STATUS, COMMIT_BUSY);
-        self.settle();
+        self.finish_due_work();
     }
 
     fn count_access(&mut self) -> Result<(), CardError> {
@@ -178,7 +178,7 @@ impl FakeCard {
         }
     }
 
-    fn settle(&mut self) {
+    fn finish_due_work(&mut self) {
         if self.commit_ends.is_some_and(|end| end <= self.now) {
             self.commit_ends = None;
             self.poke(COMMIT_STATUS, COMMIT_IDLE);
@@ -207,7 +207,7 @@ impl FakeCard {
         let takes =
             if self.faults.load_hangs { Duration::from_secs(3600) } else { self.load_takes };
         self.load = Some((number, self.now + takes));
-        self.settle();
+        self.finish_due_work();
     }
 
     fn show(&mut self, number: u8, status: u32, digest: [u32; 8]) {
@@ -480,7 +480,7 @@ impl Card for FakeCard {
         self.count_access()?;
         assert!(self.now <= now, "time went backwards");
         self.now = now;
-        self.settle();
+        self.finish_due_work();
         Ok(())
     }
 }

@@ -145,7 +145,7 @@ pub const STEP_WORDS: usize = 1_024;
 /// Identity of the card: when either changes behind the session's back, what the controller
 /// believes about the card is wrong.
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct CardIdentity {
     boot_id: u32,
     version: u32,
 }
@@ -158,7 +158,7 @@ struct Context {
     now: Timestamp,
     /// Words of tables that this step may still move.
     words_left: usize,
-    known: Option<Known>,
+    known: Option<CardIdentity>,
     /// Rows of DAGs whose counters are read: as many as were in the tables at once, or all before
     /// the first read-back.
     dag_rows: usize,
@@ -169,7 +169,7 @@ struct Context {
 }
 
 #[derive(Debug)]
-struct Submitted {
+struct QueuedCommand {
     command: CardCommand,
     bytes: Option<Arc<[u8]>>,
 }
@@ -178,7 +178,7 @@ struct Submitted {
 #[derive(Debug)]
 pub struct Session {
     context: Context,
-    queue: VecDeque<Submitted>,
+    queue: VecDeque<QueuedCommand>,
     program: Option<Program>,
     load: Option<Load>,
     state: Option<State>,
@@ -248,7 +248,7 @@ impl Session {
             return;
         }
         self.lost = false;
-        self.queue.push_back(Submitted { command, bytes });
+        self.queue.push_back(QueuedCommand { command, bytes });
     }
 
     /// Says that the step with this ticket, submitted next, is of a trace: see [`Card::trace`].
@@ -387,7 +387,7 @@ impl Session {
         card: &mut dyn Card,
         out: &mut Vec<CardReport>,
     ) -> Result<(), CardError> {
-        let Some(Submitted { command, bytes }) = self.queue.remove(at) else { return Ok(()) };
+        let Some(QueuedCommand { command, bytes }) = self.queue.remove(at) else { return Ok(()) };
         let now = self.context.now;
         self.traces.turn(card, Some(command.ticket()));
         match command {
@@ -455,7 +455,7 @@ impl Session {
         }
         let (mut program_ahead, mut load_ahead) = (self.program.is_some(), self.load.is_some());
         let mut state_ahead = self.state.is_some();
-        for (at, Submitted { command, .. }) in self.queue.iter().enumerate() {
+        for (at, QueuedCommand { command, .. }) in self.queue.iter().enumerate() {
             match command {
                 CardCommand::Sample { .. } => return Some(at),
                 CardCommand::ReadBack { .. }
@@ -497,7 +497,7 @@ impl Context {
             Some(_) => Ok(()),
             None => {
                 let version = card.read(registers::TABLE_VERSION)?;
-                self.known = Some(Known { boot_id, version });
+                self.known = Some(CardIdentity { boot_id, version });
                 Ok(())
             }
         }

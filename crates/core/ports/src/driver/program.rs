@@ -43,18 +43,18 @@ pub(super) struct Program {
 enum Stage {
     /// An earlier commit may be under way.
     Banks,
-    Configurations(Sending),
-    Rows(Writing),
+    Configurations(ConfigurationUpload),
+    Rows(RowUpload),
     /// This commit is under way.
     Packets {
         version: u32,
     },
-    ReadBack(Comparing),
+    ReadBack(RowComparison),
 }
 
 /// Configurations go to the card, whose tables have the version `active`.
 #[derive(Debug, Clone, Copy)]
-struct Sending {
+struct ConfigurationUpload {
     active: u32,
     /// This many have been sent.
     sent: usize,
@@ -62,7 +62,7 @@ struct Sending {
 
 /// Rows go to the shadow bank; packets use the version `active`.
 #[derive(Debug, Clone, Copy)]
-struct Writing {
+struct RowUpload {
     active: u32,
     /// This many are there.
     written: usize,
@@ -70,7 +70,7 @@ struct Writing {
 
 /// The rows of a version are read back.
 #[derive(Debug, Clone, Copy)]
-struct Comparing {
+struct RowComparison {
     version: u32,
     /// This many have been compared.
     read: usize,
@@ -137,19 +137,19 @@ impl Program {
             return Ok(Some(Ok(active)));
         }
         card.trace_part(ProgramPart::Write);
-        self.stage = Stage::Configurations(Sending { active, sent: 0 });
+        self.stage = Stage::Configurations(ConfigurationUpload { active, sent: 0 });
         Ok(None)
     }
 
     /// Step 3, for the next DAG.
     fn send(
         &mut self,
-        Sending { active, sent }: Sending,
+        ConfigurationUpload { active, sent }: ConfigurationUpload,
         card: &mut dyn Card,
         context: &mut Context,
     ) -> Result<ProgramOutcome, CardError> {
         let Some(configuration) = self.configurations.get(sent) else {
-            self.stage = Stage::Rows(Writing { active, written: 0 });
+            self.stage = Stage::Rows(RowUpload { active, written: 0 });
             return Ok(None);
         };
         context.spend(configuration.bytes().len() / 4);
@@ -157,14 +157,14 @@ impl Program {
             return Ok(Some(Err(failure)));
         }
         context.statistics.configurations += 1;
-        self.stage = Stage::Configurations(Sending { active, sent: sent + 1 });
+        self.stage = Stage::Configurations(ConfigurationUpload { active, sent: sent + 1 });
         Ok(None)
     }
 
     /// Step 4: the next rows, and with the last ones the commit.
     fn write(
         &mut self,
-        Writing { active, mut written }: Writing,
+        RowUpload { active, mut written }: RowUpload,
         card: &mut dyn Card,
         context: &mut Context,
     ) -> Result<ProgramOutcome, CardError> {
@@ -177,7 +177,7 @@ impl Program {
             context.statistics.words_written += words.len() as u64;
         }
         if written < self.delta.row_count() {
-            self.stage = Stage::Rows(Writing { active, written });
+            self.stage = Stage::Rows(RowUpload { active, written });
             return Ok(None);
         }
         let version = active.wrapping_add(1);
@@ -208,14 +208,14 @@ impl Program {
             return Ok(self.late(context));
         }
         card.trace_part(ProgramPart::ReadBack);
-        self.stage = Stage::ReadBack(Comparing { version, read: 0, differ: 0 });
+        self.stage = Stage::ReadBack(RowComparison { version, read: 0, differ: 0 });
         Ok(None)
     }
 
     /// Step 6: the next rows.
     fn compare(
         &mut self,
-        Comparing { version, read, differ }: Comparing,
+        RowComparison { version, read, differ }: RowComparison,
         card: &mut dyn Card,
         context: &mut Context,
     ) -> Result<ProgramOutcome, CardError> {
@@ -226,7 +226,7 @@ impl Program {
         let differ = differ + rows_that_differ(card, &rows)?;
         let read = read + rows.len();
         if read < self.delta.row_count() {
-            self.stage = Stage::ReadBack(Comparing { version, read, differ });
+            self.stage = Stage::ReadBack(RowComparison { version, read, differ });
             return Ok(None);
         }
         if differ > 0 {

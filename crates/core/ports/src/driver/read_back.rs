@@ -30,7 +30,7 @@ use snic_tables::{
 };
 
 use super::load::{end_load, reported_chain};
-use super::{Context, Known, sample};
+use super::{CardIdentity, Context, sample};
 use crate::card::{Card, CardError};
 
 /// A `ReadBack` under way.
@@ -83,7 +83,7 @@ impl ReadBack {
         context.sampler.begin(card)?;
         let snapshot = Box::new(snapshot(card, &self.known)?);
         context.recognise(card)?;
-        context.known = Some(Known { boot_id: snapshot.boot_id, version: snapshot.version });
+        context.known = Some(CardIdentity { boot_id: snapshot.boot_id, version: snapshot.version });
         context.dag_rows = sample::rows(&snapshot.tables);
         context.statistics.read_backs += 1;
         Ok(Some(CardReport::ReadBack { ticket: self.ticket, snapshot }))

@@ -39,7 +39,7 @@ pub trait Folder: Send + Sync {
 }
 
 /// A batch that was submitted and not acknowledged.
-struct Kept {
+struct UnackedBatch {
     batches: Vec<Batch>,
     done: Done,
 }
@@ -47,7 +47,7 @@ struct Kept {
 #[derive(Default)]
 struct State {
     /// Kept changes, in the order of submission.
-    kept: BTreeMap<u64, Kept>,
+    kept: BTreeMap<u64, UnackedBatch>,
     submitted: u64,
     /// Counts the openings: answers of a store that was closed since then say nothing.
     opening: u64,
@@ -158,7 +158,7 @@ impl Shared {
             result => {
                 let kept = state.kept.remove(&number);
                 drop(state);
-                if let Some(Kept { done, .. }) = kept {
+                if let Some(UnackedBatch { done, .. }) = kept {
                     done(result);
                 }
             }
@@ -260,7 +260,7 @@ impl Store for ReopeningStore {
         state.submitted += 1;
         let (number, opening) = (state.submitted, state.opening);
         let is_available = state.failure.is_none();
-        state.kept.insert(number, Kept { batches: batches.clone(), done });
+        state.kept.insert(number, UnackedBatch { batches: batches.clone(), done });
         drop(state);
         if is_available {
             self.shared.hand_over(number, batches, opening);

@@ -13,7 +13,7 @@ pub enum AccessSubject {
     These(Vec<NamedResource>),
     /// The same of a request that is only to be checked.
     Check(Vec<NamedResource>),
-    /// Subjects that the service finds: it asks itself. See [`crate::gate::Passage::decide`].
+    /// Subjects that the service finds: it asks itself. See [`crate::gate::CallAuthorizer::decide`].
     Found,
     /// Nothing: every identity may call the method.
     Nothing,

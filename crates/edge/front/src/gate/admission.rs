@@ -14,55 +14,55 @@ use crate::access::{Row, Span};
 use crate::error::overloaded;
 use crate::identity::CallerIdentity;
 use crate::settings::Limits;
-use crate::share::{CallerFlow, CallerLevel, Place, Places};
-use crate::steps::{InSteps, Steps};
-use crate::turns::{Turn, Turns};
+use crate::share::{CallerFlow, CallerLevel, Permit, PermitPool};
+use crate::steps::{FairFuture, FairScheduler};
+use crate::turns::{HeldTurn, TurnQueue};
 
 #[derive(Debug)]
 pub(super) struct Admission {
-    calls: Places,
-    streams: Places,
+    calls: PermitPool,
+    streams: PermitPool,
     calls_per_connection_max: usize,
-    turns: Turns,
-    steps: Steps,
+    turns: TurnQueue,
+    steps: FairScheduler,
 }
 
 /// The places of an admitted call; given back on drop.
 #[derive(Debug)]
-pub(super) struct Permits {
+pub(super) struct CallPermits {
     _connection: OwnedSemaphorePermit,
-    _place: Place,
+    _place: Permit,
 }
 
 /// Turn and steps of an admitted call.
 #[derive(Debug)]
-pub(super) struct Line {
-    turns: Turns,
-    steps: Steps,
+pub(super) struct AdmittedTurn {
+    turns: TurnQueue,
+    steps: FairScheduler,
     level: CallerLevel,
     flow: CallerFlow,
 }
 
-impl Line {
+impl AdmittedTurn {
     /// Waits for the call's turn.
-    pub async fn turn(&self) -> Turn {
+    pub async fn turn(&self) -> HeldTurn {
         self.turns.take(self.level, &self.flow).await
     }
 
     /// All that is done for the call, in steps.
-    pub fn in_steps<F: Future>(&self, work: F) -> InSteps<F> {
+    pub fn in_steps<F: Future>(&self, work: F) -> FairFuture<F> {
         self.steps.take(self.level, self.flow.clone(), work)
     }
 }
 
 impl Admission {
     /// Calls take their steps from these.
-    pub fn new(limits: &Limits, steps: Steps) -> Self {
+    pub fn new(limits: &Limits, steps: FairScheduler) -> Self {
         Self {
-            calls: Places::calls(limits.calls_max),
-            streams: Places::streams(limits.streams_max, limits.streams_per_caller_max),
+            calls: PermitPool::calls(limits.calls_max),
+            streams: PermitPool::streams(limits.streams_max, limits.streams_per_caller_max),
             calls_per_connection_max: limits.calls_per_connection_max,
-            turns: Turns::new(limits.turns),
+            turns: TurnQueue::new(limits.turns),
             steps,
         }
     }
@@ -73,7 +73,7 @@ impl Admission {
         row: Row,
         peer: &Peer,
         caller: Option<&CallerIdentity>,
-    ) -> Result<(Permits, Option<Line>), ApiError> {
+    ) -> Result<(CallPermits, Option<AdmittedTurn>), ApiError> {
         let connection = Arc::clone(&peer.call_slots).try_acquire_owned().map_err(|_| {
             let limit = self.calls_per_connection_max;
             let text = format!(
@@ -92,8 +92,8 @@ impl Admission {
         };
         let place = places.enter(level, flow.clone())?;
         let (turns, steps) = (self.turns.clone(), self.steps.clone());
-        let line = Line { turns, steps, level, flow };
-        let permits = Permits { _connection: connection, _place: place };
+        let line = AdmittedTurn { turns, steps, level, flow };
+        let permits = CallPermits { _connection: connection, _place: place };
         Ok((permits, (row.span == Span::Short).then_some(line)))
     }
 }

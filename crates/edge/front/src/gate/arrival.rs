@@ -24,7 +24,7 @@ use tonic::codegen::Bytes;
 use crate::settings::Limits;
 
 /// A body with a deadline.
-struct Arriving {
+struct DeadlineBody {
     body: Body,
     begun: Instant,
     received: u64,
@@ -39,7 +39,7 @@ pub(super) fn in_time(body: Body, limits: &Limits) -> Body {
         return body;
     }
     let begun = Instant::now();
-    Body::new(Arriving {
+    Body::new(DeadlineBody {
         body,
         begun,
         received: 0,
@@ -49,7 +49,7 @@ pub(super) fn in_time(body: Body, limits: &Limits) -> Body {
     })
 }
 
-impl Arriving {
+impl DeadlineBody {
     fn allowed(&self) -> Duration {
         let micros = u128::from(self.received) * 1_000_000 / u128::from(self.bytes_per_second_min);
         self.grace + Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
@@ -68,7 +68,7 @@ impl Arriving {
     }
 }
 
-impl HttpBody for Arriving {
+impl HttpBody for DeadlineBody {
     type Data = Bytes;
     type Error = Status;
 
@@ -98,7 +98,7 @@ impl HttpBody for Arriving {
 }
 
 /// A body of which a part has arrived.
-struct Arrived {
+struct PartialBody {
     data: Option<Bytes>,
     /// Frame after that data: trailers, or an error.
     last: Option<Result<Frame<Bytes>, Status>>,
@@ -121,10 +121,10 @@ pub(super) async fn arrived(mut body: Body, bytes_max: usize) -> Body {
         }
     }
     let data = (!data.is_empty()).then(|| data.freeze());
-    Body::new(Arrived { data, last, rest: body })
+    Body::new(PartialBody { data, last, rest: body })
 }
 
-impl HttpBody for Arrived {
+impl HttpBody for PartialBody {
     type Data = Bytes;
     type Error = Status;
 

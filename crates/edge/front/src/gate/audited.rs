@@ -15,7 +15,7 @@ use tonic::codegen::Bytes;
 use tonic::{Code, Status};
 
 use super::body::Call;
-use super::passage::Settled;
+use super::passage::DecisionSlot;
 use crate::clock::wall_clock;
 
 /// Most bytes captured: the first message of a request is enough.
@@ -56,7 +56,7 @@ pub(super) struct CallOrigin {
 pub(super) struct PendingEntry {
     log: AuditLog,
     captured: CapturedBody,
-    settled: Settled,
+    settled: DecisionSlot,
     entry: Option<Entry>,
 }
 

@@ -14,9 +14,9 @@ use tonic::Code;
 use tonic::body::Body;
 use tracing::field::Empty;
 
-use super::admission::Permits;
+use super::admission::CallPermits;
 use super::lines::FailureLines;
-use super::passage::Settled;
+use super::passage::DecisionSlot;
 use super::reply::code_in;
 use crate::identity::{CallerIdentity, Party};
 
@@ -29,7 +29,7 @@ pub(super) struct Call {
     /// The caller, once identified.
     pub identity: Option<CallerIdentity>,
     /// Decision about it.
-    pub settled: Settled,
+    pub settled: DecisionSlot,
     lines: Arc<FailureLines>,
     begun: Instant,
 }
@@ -69,7 +69,7 @@ impl Call {
             is_traced,
             method: full_name,
             identity: None,
-            settled: Settled::default(),
+            settled: DecisionSlot::default(),
             lines: Arc::clone(lines),
             begun: Instant::now(),
         }
@@ -113,15 +113,19 @@ impl Call {
 
 /// State that ends with the body; see the module.
 #[derive(Debug)]
-struct Tracked {
+struct BodyState {
     call: Call,
     code: Option<Code>,
-    _permits: Option<Permits>,
+    _permits: Option<CallPermits>,
 }
 
 /// The reply, with its body tracked to the end.
-pub(super) fn track(reply: Response<Body>, call: Call, permits: Option<Permits>) -> Response<Body> {
-    let mut tracked = Tracked { call, code: code_in(reply.headers()), _permits: permits };
+pub(super) fn track(
+    reply: Response<Body>,
+    call: Call,
+    permits: Option<CallPermits>,
+) -> Response<Body> {
+    let mut tracked = BodyState { call, code: code_in(reply.headers()), _permits: permits };
     reply.map(|body| {
         Body::new(body.inspect_frame(move |frame| {
             if let Some(trailers) = frame.trailers_ref() {
@@ -131,14 +135,14 @@ pub(super) fn track(reply: Response<Body>, call: Call, permits: Option<Permits>)
     })
 }
 
-impl Tracked {
+impl BodyState {
     // A method, so that the closure captures the whole struct.
     fn end_with(&mut self, trailers: &HeaderMap) {
         self.code = code_in(trailers);
     }
 }
 
-impl Drop for Tracked {
+impl Drop for BodyState {
     fn drop(&mut self) {
         self.call.end(self.code);
     }

@@ -11,7 +11,7 @@ const LINES_MAX: u32 = 10;
 const WINDOW: Duration = Duration::from_secs(1);
 
 /// Caller; `None` without an identity.
-type Who = Option<CallerIdentity>;
+type PeerIdentity = Option<CallerIdentity>;
 
 /// Lines for calls that fail.
 #[derive(Debug, Default)]
@@ -21,12 +21,12 @@ pub(super) struct FailureLines(Mutex<Window>);
 struct Window {
     begun: Option<Instant>,
     /// Calls that failed, by caller.
-    failed: HashMap<Who, u32>,
+    failed: HashMap<PeerIdentity, u32>,
 }
 
 /// Line that is logged now.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Allowed {
+pub(super) struct LoggedLine {
     pub this: bool,
     /// Number of calls that were left out in the window before.
     pub left_out: u32,
@@ -34,7 +34,7 @@ pub(super) struct Allowed {
 
 impl FailureLines {
     /// A call of somebody has failed. Time O(1), and O(callers) once a window.
-    pub fn take(&self, who: Who, now: Instant) -> Allowed {
+    pub fn take(&self, who: PeerIdentity, now: Instant) -> LoggedLine {
         let mut window = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut left_out = 0;
         if window.begun.is_none_or(|begun| now.duration_since(begun) >= WINDOW) {
@@ -44,7 +44,7 @@ impl FailureLines {
         }
         let calls = window.failed.entry(who).or_default();
         *calls += 1;
-        Allowed { this: *calls <= LINES_MAX, left_out }
+        LoggedLine { this: *calls <= LINES_MAX, left_out }
     }
 }
 
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
     use snic_domain::Caller;
 
-    fn tenant(id: &str) -> Who {
+    fn tenant(id: &str) -> PeerIdentity {
         let id = id.parse().expect("an id");
         Some(CallerIdentity::from(Caller::Tenant(id)))
     }
@@ -63,9 +63,9 @@ mod tests {
         let (lines, begin) = (FailureLines::default(), Instant::now());
         let logged = (0..1_000).filter(|_| lines.take(tenant("acme"), begin).this).count();
         assert_eq!(logged, 10);
-        assert_eq!(lines.take(tenant("beta"), begin), Allowed { this: true, left_out: 0 });
+        assert_eq!(lines.take(tenant("beta"), begin), LoggedLine { this: true, left_out: 0 });
         let next = begin + Duration::from_secs(1);
-        assert_eq!(lines.take(tenant("acme"), next), Allowed { this: true, left_out: 990 });
-        assert_eq!(lines.take(None, next), Allowed { this: true, left_out: 0 }, "told once");
+        assert_eq!(lines.take(tenant("acme"), next), LoggedLine { this: true, left_out: 990 });
+        assert_eq!(lines.take(None, next), LoggedLine { this: true, left_out: 0 }, "told once");
     }
 }

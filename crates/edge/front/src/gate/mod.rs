@@ -42,14 +42,14 @@ use crate::error::{denied, shutting_down};
 use crate::identity::CallerIdentity;
 use crate::listen::Peer;
 use crate::settings::{FrontSettings, Limits, WAIT_MAX};
-use crate::steps::Steps;
-use admission::{Admission, Line, Permits};
+use crate::steps::FairScheduler;
+use admission::{Admission, AdmittedTurn, CallPermits};
 use audited::{CallOrigin, PendingEntry};
 use body::{Call, track};
 pub use deadline::{Deadline, exceeded as out_of_time};
 use lines::FailureLines;
-use passage::Settled;
-pub use passage::{OwnCaller, Passage, caller, passage};
+use passage::DecisionSlot;
+pub use passage::{CallAuthorizer, OwnCaller, caller, passage};
 pub use passed::{PassedCall, PassedCalls, never_passed_on};
 pub use reply::of_transport;
 
@@ -70,7 +70,11 @@ struct Rules {
 
 impl Gate {
     /// Calls take their steps from these.
-    pub fn new(settings: &FrontSettings, steps: Steps, stopping: watch::Receiver<bool>) -> Self {
+    pub fn new(
+        settings: &FrontSettings,
+        steps: FairScheduler,
+        stopping: watch::Receiver<bool>,
+    ) -> Self {
         let admission = Admission::new(&settings.limits, steps);
         Self(Arc::new(Rules {
             methods: settings.methods,
@@ -85,28 +89,28 @@ impl Gate {
 }
 
 impl<S> Layer<S> for Gate {
-    type Service = Gated<S>;
+    type Service = GatedService<S>;
 
-    fn layer(&self, inner: S) -> Gated<S> {
-        Gated { rules: Arc::clone(&self.0), inner }
+    fn layer(&self, inner: S) -> GatedService<S> {
+        GatedService { rules: Arc::clone(&self.0), inner }
     }
 }
 
 /// A service behind the gate.
 #[derive(Debug, Clone)]
-pub(crate) struct Gated<S> {
+pub(crate) struct GatedService<S> {
     rules: Arc<Rules>,
     inner: S,
 }
 
 /// A call that may proceed.
-struct Admitted {
+struct AdmittedCall {
     row: Row,
-    permits: Permits,
+    permits: CallPermits,
     /// Turn and steps of a call that takes them.
-    line: Option<Arc<Line>>,
+    line: Option<Arc<AdmittedTurn>>,
     /// Passage of a stream that policies decide about.
-    stream: Option<Passage>,
+    stream: Option<CallAuthorizer>,
 }
 
 impl Rules {
@@ -147,7 +151,7 @@ impl Rules {
         row: Row,
         request: &mut Request<Body>,
         call: &mut Call,
-    ) -> Result<Admitted, Status> {
+    ) -> Result<AdmittedCall, Status> {
         let identity = self.identity(row, request)?;
         call.identity.clone_from(&identity);
         admit_kind(row, identity.as_ref(), &call.settled)?;
@@ -168,18 +172,18 @@ impl Rules {
         };
         let deadline = Deadline::after(limit);
         let passage = identity.map(|identity| {
-            Passage::new(identity, row, self.authorization.clone(), call.settled.clone())
+            CallAuthorizer::new(identity, row, self.authorization.clone(), call.settled.clone())
         });
         if let Some(passage) = &passage {
             request.extensions_mut().insert(passage.clone());
         }
         request.extensions_mut().insert(deadline);
         let stream = passage.filter(|_| row.is_decided() && row.span == Span::Stream);
-        Ok(Admitted { row, permits, line, stream })
+        Ok(AdmittedCall { row, permits, line, stream })
     }
 }
 
-impl<S> Service<Request<Body>> for Gated<S>
+impl<S> Service<Request<Body>> for GatedService<S>
 where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>
         + Clone
@@ -257,7 +261,7 @@ where
 fn admit_kind(
     row: Row,
     identity: Option<&CallerIdentity>,
-    settled: &Settled,
+    settled: &DecisionSlot,
 ) -> Result<(), ApiError> {
     if identity.is_none_or(|identity| is_within(row, identity)) {
         return Ok(());
@@ -278,7 +282,7 @@ async fn run<S>(
     mut inner: S,
     request: Request<Body>,
     row: Row,
-    line: Option<Arc<Line>>,
+    line: Option<Arc<AdmittedTurn>>,
     message_bytes_max: usize,
 ) -> Response<Body>
 where
@@ -307,12 +311,4 @@ where
 /// The other end of a request's connection.
 fn peer(request: &Request<Body>) -> Result<&Peer, ApiError> {
     request.extensions().get().ok_or_else(|| ApiError::internal("no connection behind the gate"))
-}
-
-/// Permits for the calls of one connection.
-pub(crate) type CallSlots = Arc<tokio::sync::Semaphore>;
-
-/// The permits of a new connection.
-pub(crate) fn call_slots(limits: &Limits) -> CallSlots {
-    Arc::new(tokio::sync::Semaphore::new(limits.calls_per_connection_max))
 }

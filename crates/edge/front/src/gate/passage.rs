@@ -17,7 +17,7 @@ use crate::identity::CallerIdentity;
 
 /// A decision, and what it was about.
 #[derive(Debug)]
-struct Verdict {
+struct RecordedDecision {
     decision: AccessDecision,
     resources: Vec<NamedResource>,
     validate_only: bool,
@@ -25,9 +25,9 @@ struct Verdict {
 
 /// Decision about a call, shared with its audit entry and its stream. Empty before it is decided.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Settled(Arc<Mutex<Option<Verdict>>>);
+pub(crate) struct DecisionSlot(Arc<Mutex<Option<RecordedDecision>>>);
 
-impl Settled {
+impl DecisionSlot {
     pub fn decision(&self) -> Option<AccessDecision> {
         self.0.lock().as_ref().map(|verdict| verdict.decision.clone())
     }
@@ -38,25 +38,25 @@ impl Settled {
         resources: Vec<NamedResource>,
         validate_only: bool,
     ) {
-        *self.0.lock() = Some(Verdict { decision, resources, validate_only });
+        *self.0.lock() = Some(RecordedDecision { decision, resources, validate_only });
     }
 }
 
 /// A call that passed the gate. Its service asks whether the caller may do this with these resources.
 #[derive(Debug, Clone)]
-pub struct Passage {
+pub struct CallAuthorizer {
     identity: CallerIdentity,
     row: Row,
     authorization: Authorization,
-    settled: Settled,
+    settled: DecisionSlot,
 }
 
-impl Passage {
+impl CallAuthorizer {
     pub(super) const fn new(
         identity: CallerIdentity,
         row: Row,
         authorization: Authorization,
-        settled: Settled,
+        settled: DecisionSlot,
     ) -> Self {
         Self { identity, row, authorization, settled }
     }
@@ -85,7 +85,7 @@ impl Passage {
     /// Decides what a request asks.
     ///
     /// # Errors
-    /// As [`Passage::decide`].
+    /// As [`CallAuthorizer::decide`].
     pub fn decide_asked(&self, request: &impl Asks) -> Result<(), ApiError> {
         match request.asked() {
             AccessSubject::These(resources) => self.decide(resources, false),
@@ -105,7 +105,7 @@ impl Passage {
     /// Whether a stream may go on by this authorizer.
     pub fn may_go_on(&self, authorizer: &dyn Authorizer) -> bool {
         match &*self.settled.0.lock() {
-            Some(Verdict { resources, validate_only, .. }) => {
+            Some(RecordedDecision { resources, validate_only, .. }) => {
                 let (identity, row) = (&self.identity, self.row);
                 decide_all(authorizer, identity, row, resources, *validate_only).allowed
             }
@@ -142,7 +142,7 @@ pub struct OwnCaller(pub Caller);
 ///
 /// # Errors
 /// INTERNAL for a request that did not pass the gate.
-pub fn passage<T>(request: &tonic::Request<T>) -> Result<Passage, Status> {
+pub fn passage<T>(request: &tonic::Request<T>) -> Result<CallAuthorizer, Status> {
     let missing = || ApiError::internal("no caller behind the gate").into();
     request.extensions().get().cloned().ok_or_else(missing)
 }
@@ -151,7 +151,7 @@ pub fn passage<T>(request: &tonic::Request<T>) -> Result<Passage, Status> {
 /// may do what the request says.
 ///
 /// # Errors
-/// As [`Passage::decide`].
+/// As [`CallAuthorizer::decide`].
 pub fn caller<T: Asks>(request: &tonic::Request<T>) -> Result<Caller, Status> {
     if let Some(OwnCaller(own)) = request.extensions().get() {
         return Ok(own.clone());

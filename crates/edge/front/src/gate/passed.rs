@@ -15,14 +15,14 @@ use tonic::codegen::Bytes;
 use tonic::service::Routes;
 use tower::Service as _;
 
-use super::passage::{Passage, Settled};
+use super::passage::{CallAuthorizer, DecisionSlot};
 use super::{Deadline, admit_kind, out_of_time, reply, standing};
 use crate::access::{Methods, Row, Span};
 use crate::authorization::Authorization;
 use crate::error::RETRY_SOON;
 use crate::identity::CallerIdentity;
 use crate::settings::{FrontSettings, WAIT_MAX};
-use crate::share::{CallerFlow, CallerLevel, Places};
+use crate::share::{CallerFlow, CallerLevel, PermitPool};
 
 /// Calls of others at once. They are few: people who look at a host.
 const CALLS_MAX: usize = 64;
@@ -48,7 +48,7 @@ struct Ready {
     methods: Methods,
     authorization: Authorization,
     message_bytes_max: usize,
-    places: Places,
+    places: PermitPool,
 }
 
 /// The way of such calls to a server's services, once it serves. Cheap to clone.
@@ -63,7 +63,7 @@ impl PassedCalls {
             methods: settings.methods,
             authorization: settings.authorization.clone(),
             message_bytes_max: settings.limits.message_bytes_max,
-            places: Places::passed_calls(CALLS_MAX, CALLS_PER_CALLER_MAX),
+            places: PermitPool::passed_calls(CALLS_MAX, CALLS_PER_CALLER_MAX),
         };
         // A server is started once.
         let _ = self.0.set(ready);
@@ -93,11 +93,11 @@ impl Ready {
                 "the call that is passed on names no caller",
             )
         })?;
-        let settled = Settled::default();
+        let settled = DecisionSlot::default();
         admit_kind(row, Some(&identity), &settled)?;
         let level = CallerLevel::of_identity(&identity);
         let place = self.places.enter(level, CallerFlow::from(&identity))?;
-        let passage = Passage::new(identity, row, self.authorization.clone(), settled);
+        let passage = CallAuthorizer::new(identity, row, self.authorization.clone(), settled);
         let reply = self.run(row, &call, passage.clone()).await;
         let reply = reply::complete(reply, self.message_bytes_max);
         let reply = if row.span == Span::Stream && row.is_decided() {
@@ -114,7 +114,7 @@ impl Ready {
         }))
     }
 
-    async fn run(&self, row: Row, call: &PassedCall, passage: Passage) -> Response<Body> {
+    async fn run(&self, row: Row, call: &PassedCall, passage: CallAuthorizer) -> Response<Body> {
         let timeout = call.timeout.min(WAIT_MAX);
         let body = http_body_util::Full::new(call.message.clone());
         let mut request = Request::new(Body::new(body));

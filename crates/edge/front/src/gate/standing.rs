@@ -15,25 +15,25 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Bytes;
 
-use super::passage::Passage;
+use super::passage::CallAuthorizer;
 use crate::authorization::Authorizer;
 use crate::error::trailers;
 
-struct Standing {
+struct RevocableBody {
     body: Body,
-    passage: Passage,
+    passage: CallAuthorizer,
     changes: WatchStream<Arc<dyn Authorizer>>,
     has_ended: bool,
 }
 
 /// The body of a stream's reply, which ends when policies refuse the stream.
-pub(super) fn while_allowed(body: Body, passage: Passage) -> Body {
+pub(super) fn while_allowed(body: Body, passage: CallAuthorizer) -> Body {
     // From the current one on: it may have been replaced since the call was decided.
     let changes = WatchStream::new(passage.authorization().subscribe());
-    Body::new(Standing { body, passage, changes, has_ended: false })
+    Body::new(RevocableBody { body, passage, changes, has_ended: false })
 }
 
-impl Standing {
+impl RevocableBody {
     fn refusal() -> HeaderMap {
         let text = "the server's authorization policies have changed and no longer allow this \
                     stream; ask an operator, and see `snicctl auth can-i`";
@@ -41,7 +41,7 @@ impl Standing {
     }
 }
 
-impl HttpBody for Standing {
+impl HttpBody for RevocableBody {
     type Data = Bytes;
     type Error = Status;
 

@@ -28,9 +28,9 @@ pub(crate) use sender::Sender;
 
 /// The layer that queues log lines for export.
 #[derive(Debug)]
-pub(crate) struct Exported(Arc<Queue>);
+pub(crate) struct ExportLayer(Arc<Queue>);
 
-impl<S: Subscriber> Layer<S> for Exported {
+impl<S: Subscriber> Layer<S> for ExportLayer {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         record::write(event, |record| self.0.push(event.metadata().target(), record));
     }
@@ -52,7 +52,7 @@ mod tests {
     /// The records that an action leaves, with their targets.
     fn records(act: impl FnOnce()) -> Vec<(&'static str, LogRecord)> {
         let queue = Arc::<Queue>::default();
-        let layer = Exported(Arc::clone(&queue));
+        let layer = ExportLayer(Arc::clone(&queue));
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), act);
         let sections = queue.take().map(|batch| batch.sections).unwrap_or_default();
         let of_section = |section: queue::Section| {

@@ -49,7 +49,7 @@ impl Batch {
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct QueueState {
     filling: Batch,
     full: VecDeque<Batch>,
     /// Bytes of all batches.
@@ -60,7 +60,7 @@ struct Waiting {
 /// The queue between logging threads and the sender.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<QueueState>,
     /// Signalled when a batch is full.
     pub full: Notify,
 }

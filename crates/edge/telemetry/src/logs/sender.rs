@@ -16,7 +16,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 use tonic_prost::ProstCodec;
 
-use super::Exported;
+use super::ExportLayer;
 use super::queue::{Queue, Section};
 
 /// The collector's method.
@@ -75,19 +75,19 @@ pub(crate) struct Sender {
 }
 
 /// A batch being sent.
-struct Unsent {
+struct UnsentBatch {
     message: Export,
     lines: u64,
     tries: u32,
 }
 
 /// State of the task.
-struct Sending {
+struct SenderState {
     queue: Arc<Queue>,
     client: Grpc<Channel>,
     resource: Resource,
     /// The batch whose last attempt failed.
-    unsent: Option<Unsent>,
+    unsent: Option<UnsentBatch>,
 }
 
 impl Sender {
@@ -103,15 +103,15 @@ impl Sender {
         let channel = Endpoint::from_shared(endpoint.to_owned())?.timeout(timeout).connect_lazy();
         let queue = Arc::<Queue>::default();
         let client = Grpc::new(channel);
-        let sending = Sending { queue: Arc::clone(&queue), client, resource, unsent: None };
+        let sending = SenderState { queue: Arc::clone(&queue), client, resource, unsent: None };
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(sending.run(stopped));
         Ok(Self { runtime: Handle::current(), task, stop, queue })
     }
 
     /// The layer that feeds it.
-    pub fn layer(&self) -> Exported {
-        Exported(Arc::clone(&self.queue))
+    pub fn layer(&self) -> ExportLayer {
+        ExportLayer(Arc::clone(&self.queue))
     }
 
     /// Makes one last attempt and returns how many lines were lost. Blocks: not for an async thread.
@@ -125,7 +125,7 @@ impl Sender {
     }
 }
 
-impl Sending {
+impl SenderState {
     async fn run(mut self, mut stop: oneshot::Receiver<()>) {
         loop {
             tokio::select! {
@@ -174,12 +174,12 @@ impl Sending {
         }
     }
 
-    fn next(&self) -> Option<Unsent> {
+    fn next(&self) -> Option<UnsentBatch> {
         let batch = self.queue.take()?;
         let lines = batch.len();
         let scope_logs = batch.sections.into_iter().map(ScopeLogs::from).collect();
         let logs = ResourceLogs { resource: Some(self.resource.clone()), scope_logs };
-        Some(Unsent { message: Export { resource_logs: vec![logs] }, lines, tries: 0 })
+        Some(UnsentBatch { message: Export { resource_logs: vec![logs] }, lines, tries: 0 })
     }
 
     async fn send(&mut self, message: Export) -> Result<(), Status> {

@@ -12,7 +12,7 @@ const REQUEST_BYTES_MAX: usize = 256 << 10;
 
 /// One request being carried out.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct RequestContext {
     pub now: Timestamp,
     /// `None`: an operator.
     pub tenant: Option<TenantId>,
@@ -20,7 +20,7 @@ pub(super) struct Turn {
     pub is_dry: bool,
 }
 
-impl Turn {
+impl RequestContext {
     /// A name of another tenant does not exist for this one.
     fn own(&self, tenant: &TenantId, what: impl ToString) -> Result<(), Denied> {
         match &self.tenant {
@@ -83,7 +83,7 @@ impl Fleet {
             return Err(Denied::Invalid(format!("the request has {bytes} bytes of at most {max}")));
         }
         let FleetAsk { tenant, id, validate_only, command } = ask;
-        let turn = Turn { now, tenant, is_dry: validate_only };
+        let turn = RequestContext { now, tenant, is_dry: validate_only };
         let Some(id) = id.filter(|_| !validate_only) else {
             return self.carry_out(&turn, command, step);
         };
@@ -112,7 +112,7 @@ impl Fleet {
 
     fn carry_out(
         &mut self,
-        turn: &Turn,
+        turn: &RequestContext,
         command: FleetCommand,
         step: &mut FleetStep,
     ) -> Result<FleetReply, Denied> {
@@ -175,7 +175,7 @@ impl Fleet {
     /// Carries out a command of operators.
     fn operate(
         &mut self,
-        turn: &Turn,
+        turn: &RequestContext,
         command: FleetCommand,
         step: &mut FleetStep,
     ) -> Result<FleetReply, Denied> {
@@ -224,7 +224,7 @@ impl Fleet {
 
     fn delete(
         &mut self,
-        turn: &Turn,
+        turn: &RequestContext,
         name: &FleetName,
         (etag, force): (Option<&str>, bool),
         step: &mut FleetStep,

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use snic_domain::{Bandwidth, Dag, DagName, DagPatch, DagSpec, Notes, TenantId};
 use snic_planner::Ledger;
 
-use super::{DagEntry, Fleet, Turn};
-use crate::hosts::{HostState, Stay};
+use super::{DagEntry, Fleet, RequestContext};
+use crate::hosts::{DagMobility, HostState};
 use crate::journal::FleetStep;
 use crate::placement::{CardPolicy, DagChoice, PlaceDag, PlacementRefused};
 use crate::protocol::{
@@ -34,7 +34,7 @@ pub(super) fn valid(tenant: &TenantId, spec: &DagSpec) -> Result<Dag, Denied> {
 
 /// Server of a DAG until its new place serves it.
 #[derive(Debug, Default)]
-pub(super) struct Before {
+pub(super) struct PreviousServer {
     pub leaving: Option<(FleetCard, u64)>,
     /// The same card, with this serial.
     pub changes: Option<u64>,
@@ -43,7 +43,7 @@ pub(super) struct Before {
 impl Fleet {
     pub(super) fn create_dag(
         &mut self,
-        turn: &Turn,
+        turn: &RequestContext,
         new: NewFleetDag,
         step: &mut FleetStep,
     ) -> Result<FleetReply, Denied> {
@@ -59,7 +59,7 @@ impl Fleet {
     /// Creates all of them, each as things are with those before it, or none.
     pub(super) fn create_dags(
         &mut self,
-        turn: &Turn,
+        turn: &RequestContext,
         all: Vec<NewFleetDag>,
         step: &mut FleetStep,
     ) -> Result<FleetReply, Denied> {
@@ -134,7 +134,7 @@ impl Fleet {
     /// A place for a new DAG, if it may be created; changes nothing but the last serial.
     fn admit_dag(
         &mut self,
-        turn: &Turn,
+        turn: &RequestContext,
         new: NewFleetDag,
     ) -> Result<(FleetDagRecord, Dag, DagChoice), Denied> {
         let NewFleetDag { name, spec, constraints, policy } = new;
@@ -174,7 +174,7 @@ impl Fleet {
         self.affinities.count(&name, &record.spec, true);
         let record = Versioned::new(record);
         self.dags.insert(name.clone(), DagEntry { record, dag, usage });
-        self.settle(&name, choice, Before::default(), step);
+        self.commit_place(&name, choice, PreviousServer::default(), step);
         self.placed(&name).expect("it was created just now")
     }
 
@@ -193,7 +193,7 @@ impl Fleet {
     /// Changes a DAG: in its place if it fits there, otherwise elsewhere unless it is bound.
     pub(super) fn update_dag(
         &mut self,
-        turn: &Turn,
+        turn: &RequestContext,
         name: &DagName,
         patch: DagPatch,
         step: &mut FleetStep,
@@ -227,7 +227,7 @@ impl Fleet {
         }
         self.change_dag(turn, changed, (dag, usage), step);
         let before = self.served_before(name, &choice.card, step);
-        self.settle(name, choice, before, step);
+        self.commit_place(name, choice, before, step);
         self.placed(name).map(FleetReply::Placed).ok_or_else(missing)
     }
 
@@ -264,7 +264,7 @@ impl Fleet {
     /// Another spec for a DAG.
     fn change_dag(
         &mut self,
-        turn: &Turn,
+        turn: &RequestContext,
         changed: FleetDagRecord,
         (dag, usage): (Dag, FleetUsage),
         step: &mut FleetStep,
@@ -287,25 +287,32 @@ impl Fleet {
     }
 
     /// Server of a DAG until it has another place on `card`. A place that does not serve it yet goes.
-    fn served_before(&mut self, name: &DagName, card: &FleetCard, step: &mut FleetStep) -> Before {
-        let Some(of) = self.dags.get(name).map(DagEntry::of) else { return Before::default() };
+    fn served_before(
+        &mut self,
+        name: &DagName,
+        card: &FleetCard,
+        step: &mut FleetStep,
+    ) -> PreviousServer {
+        let Some(of) = self.dags.get(name).map(DagEntry::of) else {
+            return PreviousServer::default();
+        };
         let leaving = of.leaving.clone();
         let Some(place) = of.place.as_ref().map(|place| (place.card.clone(), place.serial)) else {
-            return Before { leaving, changes: None };
+            return PreviousServer { leaving, changes: None };
         };
         if place.0 == *card {
-            return Before { leaving, changes: Some(place.1) };
+            return PreviousServer { leaving, changes: Some(place.1) };
         }
         if leaving.is_some() {
             self.order_remove(name, (&place.0, place.1), step);
-            return Before { leaving, changes: None };
+            return PreviousServer { leaving, changes: None };
         }
-        Before { leaving: Some(place), changes: None }
+        PreviousServer { leaving: Some(place), changes: None }
     }
 
     pub(super) fn delete_dag(
         &mut self,
-        turn: &Turn,
+        turn: &RequestContext,
         name: &DagName,
         step: &mut FleetStep,
     ) -> Result<FleetReply, Denied> {
@@ -358,16 +365,16 @@ impl Fleet {
     }
 
     /// Gives a DAG its place, in the ledgers and in its record, and orders it.
-    pub(super) fn settle(
+    pub(super) fn commit_place(
         &mut self,
         name: &DagName,
         choice: DagChoice,
-        before: Before,
+        before: PreviousServer,
         step: &mut FleetStep,
     ) {
         let serial = self.journal.next_serial();
         let DagChoice { card, plan } = choice;
-        let Before { mut leaving, mut changes } = before;
+        let PreviousServer { mut leaving, mut changes } = before;
         if let Some((_, old)) = leaving.take_if(|(old, _)| *old == card) {
             changes = changes.or(Some(old));
         }
@@ -459,7 +466,7 @@ impl Fleet {
         if let Some(host) = self.hosts.get_mut(&place.card.host) {
             host.desire_no_more(&place.card.card, name, serial);
             if let Some((card, old)) = &serves {
-                host.desire(&card.card, name, *old, Stay::Leaving);
+                host.desire(&card.card, name, *old, DagMobility::Leaving);
             }
         }
         record.leaving = record.leaving.take().or(serves);
@@ -487,7 +494,7 @@ impl Fleet {
         let Some(choice) = self.inventory.place_back((name, &entry.dag), card) else {
             return false;
         };
-        self.settle(name, choice, Before { leaving, changes: None }, step);
+        self.commit_place(name, choice, PreviousServer { leaving, changes: None }, step);
         true
     }
 
@@ -530,7 +537,9 @@ impl Fleet {
         let Some(entry) = self.dags.get(name) else { return };
         let leaving = entry.of().leaving.clone();
         match self.choose(entry.of(), &entry.dag) {
-            Ok(choice) => self.settle(name, choice, Before { leaving, changes: None }, step),
+            Ok(choice) => {
+                self.commit_place(name, choice, PreviousServer { leaving, changes: None }, step)
+            }
             Err(refused) => self.unplace(name, Unplaced::Waits(refused.to_string()), step),
         }
     }

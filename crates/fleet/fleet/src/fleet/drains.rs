@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::reads::BOUND_NAMES_MAX;
-use super::{Fleet, Turn};
+use super::{Fleet, RequestContext};
 use crate::HostId;
 use crate::hosts::HostState;
 use crate::journal::FleetStep;
@@ -24,7 +24,7 @@ impl DrainArea {
 impl Fleet {
     pub(super) fn create_host(
         &mut self,
-        turn: &Turn,
+        turn: &RequestContext,
         host: HostId,
         spec: HostSpec,
         step: &mut FleetStep,
@@ -60,7 +60,7 @@ impl Fleet {
 
     pub(super) fn delete_host(
         &mut self,
-        turn: &Turn,
+        turn: &RequestContext,
         host: &HostId,
         step: &mut FleetStep,
     ) -> Result<FleetReply, Denied> {
@@ -84,7 +84,7 @@ impl Fleet {
     /// Cordons or drains a host, or no longer.
     pub(super) fn mark_host(
         &mut self,
-        turn: &Turn,
+        turn: &RequestContext,
         host: &HostId,
         (is_cordoned, is_draining): (bool, Option<bool>),
         step: &mut FleetStep,
@@ -103,7 +103,7 @@ impl Fleet {
         if is_draining == Some(true)
             && let Some(state) = self.host(host)
         {
-            self.tell_bound(state, step);
+            self.report_bound(state, step);
         }
         Ok(FleetReply::Done)
     }
@@ -123,7 +123,7 @@ impl Fleet {
 
     pub(super) fn drain(
         &mut self,
-        turn: &Turn,
+        turn: &RequestContext,
         area: DrainArea,
         moves_max: u32,
         step: &mut FleetStep,
@@ -141,7 +141,7 @@ impl Fleet {
             step.put(drain_key(&area), Versioned::new(record.clone()).bytes());
             self.insert_drain(record);
             for host in self.hosts_in(&area).filter(|_| is_new) {
-                self.tell_bound(host, step);
+                self.report_bound(host, step);
             }
         }
         self.drain_progress(&area)
@@ -162,7 +162,7 @@ impl Fleet {
 
     pub(super) fn end_drain(
         &mut self,
-        turn: &Turn,
+        turn: &RequestContext,
         area: &DrainArea,
         step: &mut FleetStep,
     ) -> Result<FleetReply, Denied> {

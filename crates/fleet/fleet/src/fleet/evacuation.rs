@@ -7,9 +7,9 @@ use std::time::Duration;
 use snic_domain::{DagName, Timestamp};
 
 use super::Fleet;
-use super::dags::Before;
+use super::dags::PreviousServer;
 use crate::HostId;
-use crate::hosts::{Held, HostState, Liveness, difference};
+use crate::hosts::{EvacuationHold, HostState, Liveness, difference};
 use crate::journal::FleetStep;
 use crate::protocol::{DrainArea, FleetEffect, FleetNotice, RequestId};
 use crate::records::reservation_key;
@@ -77,7 +77,7 @@ impl Fleet {
 
     /// Tells operators where so much is unreachable that the cause is likely elsewhere, and where it is over.
     fn hold_or_resume(&mut self, step: &mut FleetStep) {
-        let now = Held::of(self.hosts.values());
+        let now = EvacuationHold::of(self.hosts.values());
         for zone in difference(&now, &self.held) {
             let (unreachable, hosts) = now.at[&zone];
             step.then(FleetEffect::Tell(FleetNotice::EvacuationHeld { zone, unreachable, hosts }));
@@ -209,13 +209,13 @@ impl Fleet {
         if is_lost && let Some(host) = self.hosts.get_mut(&from.host) {
             host.desire_no_more(&from.card, name, serial);
         }
-        self.settle(name, choice, Before { leaving, changes: None }, step);
+        self.commit_place(name, choice, PreviousServer { leaving, changes: None }, step);
         let notice = FleetNotice::DagMoved { name: name.clone(), from, to };
         step.then(FleetEffect::Tell(notice));
     }
 
     /// DAGs of a host that never move by themselves.
-    pub(super) fn tell_bound(&self, host: &HostState, step: &mut FleetStep) {
+    pub(super) fn report_bound(&self, host: &HostState, step: &mut FleetStep) {
         for name in host.bound() {
             step.then(FleetEffect::Tell(FleetNotice::DagBound(name.clone())));
         }

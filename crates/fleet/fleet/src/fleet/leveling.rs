@@ -16,13 +16,13 @@ use std::time::Duration;
 use snic_domain::{DagName, Timestamp};
 use snic_planner::{Ledger, Reservation};
 
-use super::dags::Before;
+use super::dags::PreviousServer;
 use super::reads::BOUND_NAMES_MAX;
 use super::{DagEntry, Fleet, FleetSettings};
 use crate::FleetCard;
 use crate::hosts::HostState;
 use crate::journal::FleetStep;
-use crate::placement::{CardSlot, DagChoice, LevelRule, Levels, PlaceDag, Stays, Taken};
+use crate::placement::{CardSlot, DagChoice, LevelRule, Levels, PlaceDag, ResourceUse, StayCause};
 use crate::protocol::{
     FleetEffect, FleetNotice, LoadRange, PlannedMove, RebalanceOutcome, StayReason,
 };
@@ -230,7 +230,8 @@ impl Fleet {
         effort: &mut Effort,
     ) -> Result<(CardSlot, DagChoice), StayReason> {
         let of = entry.of();
-        let taken = Taken { ingress: reservation.ingress(), milli_luts: entry.usage.milli_luts };
+        let taken =
+            ResourceUse { ingress: reservation.ingress(), milli_luts: entry.usage.milli_luts };
         let (has_target, looks) = levels.has_target(rule, from, taken);
         effort.looks = effort.looks.saturating_sub(looks);
         if !has_target {
@@ -255,7 +256,7 @@ impl Fleet {
         };
         let (from, to) = (old.card.clone(), choice.card.clone());
         let leaving = Some((from.clone(), old.serial));
-        self.settle(&name, choice, Before { leaving, changes: None }, step);
+        self.commit_place(&name, choice, PreviousServer { leaving, changes: None }, step);
         self.count_move(now, step);
         step.then(FleetEffect::Tell(FleetNotice::DagMoved { name, from, to }));
     }
@@ -327,13 +328,13 @@ fn sources(levels: &Levels, pass: &Pass) -> BTreeSet<(u64, CardSlot)> {
     levels.by_load().iter().filter(is_left).copied().collect()
 }
 
-impl From<Stays> for StayReason {
-    fn from(why: Stays) -> Self {
+impl From<StayCause> for StayReason {
+    fn from(why: StayCause) -> Self {
         match why {
-            Stays::NoEmptier => Self::NoEmptier,
-            Stays::NoRoom => Self::NoRoom,
-            Stays::Policy => Self::Policy,
-            Stays::Image => Self::Image,
+            StayCause::NoEmptier => Self::NoEmptier,
+            StayCause::NoRoom => Self::NoRoom,
+            StayCause::Policy => Self::Policy,
+            StayCause::Image => Self::Image,
         }
     }
 }

@@ -26,7 +26,7 @@ use std::time::Duration;
 use snic_domain::{Bandwidth, CardId, Dag, DagId, DagName, NtTypeId, TenantId, Timestamp};
 use snic_planner::allocated_memory;
 
-use crate::hosts::{Held, HostState, Hosts, Stay, TokenBucket};
+use crate::hosts::{DagMobility, EvacuationHold, HostState, Hosts, TokenBucket};
 use crate::journal::{FleetStep, Journal};
 use crate::placement::{HostSpec, Inventory};
 use crate::protocol::{DrainArea, FleetEffect, FleetUsage, HostOrder, OrderKind, Provisions};
@@ -35,9 +35,9 @@ use crate::tenants::{Capacity, Tenants};
 use crate::{FleetCard, HostId};
 
 use affinities::Affinities;
-use commands::Turn;
+use commands::RequestContext;
 use rebalance::Rebalancing;
-use registry::{Registry, Uses};
+use registry::{Registry, UseCounts};
 use requests::Requests;
 use reservations::Reservations;
 
@@ -106,7 +106,7 @@ pub(crate) struct Fleet {
     reservations: Reservations,
     requests: Requests,
     moves: TokenBucket,
-    held: Held,
+    held: EvacuationHold,
     pub journal: Journal,
 }
 
@@ -132,7 +132,7 @@ impl Fleet {
             reservations: Reservations::default(),
             requests: Requests::default(),
             moves: TokenBucket::new(settings.moves_per_second, settings.moves_burst, now),
-            held: Held::default(),
+            held: EvacuationHold::default(),
             journal,
         }
     }
@@ -177,7 +177,7 @@ impl Fleet {
     /// A card is to serve a DAG's place.
     fn desire(&mut self, card: &FleetCard, name: &DagName, serial: u64) {
         let is_bound = self.dags.get(name).is_some_and(|entry| entry.of().is_bound());
-        let stay = if is_bound { Stay::Bound } else { Stay::Free };
+        let stay = if is_bound { DagMobility::Bound } else { DagMobility::Free };
         if let Some(host) = self.hosts.get_mut(&card.host) {
             host.desire(&card.card, name, serial, stay);
         }
@@ -188,7 +188,7 @@ impl Fleet {
         if let Some((card, serial)) = leaving
             && let Some(host) = self.hosts.get_mut(&card.host)
         {
-            host.desire(&card.card, name, *serial, Stay::Leaving);
+            host.desire(&card.card, name, *serial, DagMobility::Leaving);
         }
     }
 
@@ -249,7 +249,7 @@ impl Fleet {
     pub fn check(&self) -> Result<(), String> {
         self.inventory.check()?;
         let (mut usage, mut uses) =
-            (self.registry.usage(self.inventory.catalogue()), Uses::default());
+            (self.registry.usage(self.inventory.catalogue()), UseCounts::default());
         let mut affinities = Affinities::default();
         let mut desired: BTreeMap<(&HostId, &CardId, &DagName), u64> = BTreeMap::new();
         let mut areas: BTreeMap<&FleetCard, u64> = BTreeMap::new();

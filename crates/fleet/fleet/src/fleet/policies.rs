@@ -6,7 +6,7 @@
 
 use snic_domain::{Bandwidth, DagSpec};
 
-use super::{Fleet, Turn};
+use super::{Fleet, RequestContext};
 use crate::HostId;
 use crate::journal::FleetStep;
 use crate::placement::PromiseLimits;
@@ -26,7 +26,7 @@ impl Fleet {
     /// Replaces the files. The same ones again change nothing.
     pub(super) fn set_policies(
         &mut self,
-        turn: &Turn,
+        turn: &RequestContext,
         (files, promises): (PolicyFiles, PromiseLimits),
         etag: Option<&str>,
         step: &mut FleetStep,
@@ -116,7 +116,7 @@ impl Fleet {
     }
 
     /// A host says which files it looked at.
-    pub(super) fn policies_heard(
+    pub(super) fn policies_reported(
         &mut self,
         host: &HostId,
         mut said: HostPolicies,

@@ -5,7 +5,7 @@ use std::ops::Bound;
 
 use snic_domain::TenantId;
 
-use super::{Fleet, Turn, first_of};
+use super::{Fleet, RequestContext, first_of};
 use crate::HostId;
 use crate::hosts::{HostState, Liveness};
 use crate::placement::HostImages;
@@ -49,13 +49,17 @@ fn behind<T>(
 }
 
 impl Fleet {
-    pub(super) fn get(&self, turn: &Turn, name: &FleetName) -> Result<FleetReply, Denied> {
+    pub(super) fn get(
+        &self,
+        turn: &RequestContext,
+        name: &FleetName,
+    ) -> Result<FleetReply, Denied> {
         let item = self.item(turn, name).ok_or_else(|| Denied::NotFound(name.to_string()))?;
         Ok(FleetReply::Item(Box::new(item)))
     }
 
     /// A record, if the caller may see it.
-    pub(super) fn item(&self, turn: &Turn, name: &FleetName) -> Option<FleetItem> {
+    pub(super) fn item(&self, turn: &RequestContext, name: &FleetName) -> Option<FleetItem> {
         let is_mine = |of: &TenantId| turn.tenant.as_ref().is_none_or(|tenant| tenant == of);
         let is_operator = turn.tenant.is_none();
         match name {
@@ -90,7 +94,7 @@ impl Fleet {
     /// A page of records behind a name.
     pub(super) fn list(
         &self,
-        turn: &Turn,
+        turn: &RequestContext,
         (of, after): (FleetList, Option<FleetName>),
         most: usize,
     ) -> Result<FleetReply, Denied> {
@@ -119,7 +123,7 @@ impl Fleet {
     /// Names of a kind behind one, in order.
     fn names(
         &self,
-        turn: &Turn,
+        turn: &RequestContext,
         of: FleetList,
         after: Option<FleetName>,
     ) -> Result<Box<dyn Iterator<Item = FleetName> + '_>, Denied> {

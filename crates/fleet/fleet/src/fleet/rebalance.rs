@@ -3,7 +3,7 @@
 use snic_domain::{DagName, Timestamp};
 
 use super::leveling::Pass;
-use super::{Fleet, Turn};
+use super::{Fleet, RequestContext};
 use crate::ZoneId;
 use crate::hosts::HostState;
 use crate::journal::FleetStep;
@@ -46,7 +46,7 @@ impl LoadRange {
 impl Fleet {
     pub(super) fn rebalance(
         &mut self,
-        turn: &Turn,
+        turn: &RequestContext,
         zone: Option<ZoneId>,
         (moves_max, tolerance_percent): (u32, u32),
         step: &mut FleetStep,
@@ -111,7 +111,7 @@ impl Fleet {
 
     pub(super) fn end_rebalance(
         &mut self,
-        turn: &Turn,
+        turn: &RequestContext,
         step: &mut FleetStep,
     ) -> Result<FleetReply, Denied> {
         if self.rebalancing.current().is_none() {

@@ -25,11 +25,11 @@ pub(super) const REGISTERED_MAX: usize = 20_000;
 const PROVIDED_AT_ONCE: usize = 256;
 
 /// Things of one order.
-type Provided = (Vec<Numbered<NtType>>, Vec<Numbered<Bitstream>>, Vec<Numbered<Tenant>>);
+type ProvidedItems = (Vec<Numbered<NtType>>, Vec<Numbered<Bitstream>>, Vec<Numbered<Tenant>>);
 
 /// Users of what is registered.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Uses {
+pub(super) struct UseCounts {
     /// Number of DAGs that name an NT type.
     specs: BTreeMap<NtTypeId, usize>,
     /// Number of bitstreams that contain it.
@@ -46,7 +46,7 @@ fn count<K: Ord + Clone>(all: &mut BTreeMap<K, usize>, key: &K, is_more: bool) {
     }
 }
 
-impl Uses {
+impl UseCounts {
     /// A DAG's spec names NT types, or does so no more.
     pub fn count_spec(&mut self, spec: &DagSpec, is_more: bool) {
         let nts: BTreeSet<&NtTypeId> = spec.nodes.iter().map(|node| &node.nt).collect();
@@ -71,7 +71,7 @@ impl Uses {
 pub(super) struct Registry {
     nts: BTreeMap<NtTypeId, RecordMeta>,
     bitstreams: BTreeMap<BitstreamId, RecordMeta>,
-    pub uses: Uses,
+    pub uses: UseCounts,
     nts_digest: Option<Digest>,
     /// Digests of bitstreams, by the models of a host's cards.
     bitstreams_digests: BTreeMap<BTreeSet<CardModel>, Digest>,
@@ -93,7 +93,7 @@ impl Registry {
     }
 
     /// Recomputes what uses it; `uses` has what DAGs do.
-    pub fn check(&self, mut uses: Uses, catalogue: &PlanCatalogue) -> Result<(), String> {
+    pub fn check(&self, mut uses: UseCounts, catalogue: &PlanCatalogue) -> Result<(), String> {
         catalogue.bitstreams().for_each(|of| uses.count_build(of, true));
         let (nts, bitstreams) = (catalogue.nts().count(), catalogue.bitstreams().count());
         if (nts, bitstreams) != (self.nts.len(), self.bitstreams.len()) {
@@ -470,7 +470,7 @@ impl Fleet {
     fn provide(
         &mut self,
         host: &HostId,
-        (nts, bitstreams, tenants): Provided,
+        (nts, bitstreams, tenants): ProvidedItems,
         step: &mut FleetStep,
     ) {
         self.order(host, OrderKind::Provide { nts, bitstreams, tenants }, step);

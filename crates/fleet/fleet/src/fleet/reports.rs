@@ -14,7 +14,7 @@ use crate::protocol::{
 use crate::{FleetCard, HostId};
 
 /// Content of a beat.
-struct Heard {
+struct BeatContent {
     epoch: Epoch,
     sequence: u64,
     digests: BTreeMap<CardId, Digest>,
@@ -41,7 +41,8 @@ impl Fleet {
                 if epoch > self.journal.epoch() {
                     return false;
                 }
-                let heard = Heard { epoch, sequence, digests, provided, missing, faults, policies };
+                let heard =
+                    BeatContent { epoch, sequence, digests, provided, missing, faults, policies };
                 self.beat(now, host, heard, step);
             }
             HostReport::Has { epoch, provided } => {
@@ -89,7 +90,7 @@ impl Fleet {
             return !self.hosts.contains_key(host);
         }
         let Some(state) = self.hosts.get_mut(host) else { return true };
-        let is_back = state.heard(now);
+        let is_back = state.note_beat(now);
         if !memory_counts {
             return true;
         }
@@ -108,7 +109,7 @@ impl Fleet {
             let _ = self.inventory.set_reachable(host, true);
         }
         if let Some(said) = policies {
-            self.policies_heard(host, said, step);
+            self.policies_reported(host, said, step);
         }
         true
     }
@@ -156,11 +157,11 @@ impl Fleet {
         self.place_on(name, serial, host).is_some()
     }
 
-    fn beat(&mut self, now: Timestamp, host: &HostId, heard: Heard, step: &mut FleetStep) {
-        let Heard { epoch, sequence, digests, provided, missing, faults, policies } = heard;
+    fn beat(&mut self, now: Timestamp, host: &HostId, heard: BeatContent, step: &mut FleetStep) {
+        let BeatContent { epoch, sequence, digests, provided, missing, faults, policies } = heard;
         let leader = self.journal.epoch();
         let Some(state) = self.hosts.get_mut(host) else { return };
-        if state.heard(now) {
+        if state.note_beat(now) {
             step.then(FleetEffect::Tell(FleetNotice::HostBack(host.clone())));
         }
         if epoch < leader {
@@ -199,7 +200,7 @@ impl Fleet {
             self.order(host, OrderKind::List(card), step);
         }
         if let Some(said) = policies {
-            self.policies_heard(host, said, step);
+            self.policies_reported(host, said, step);
         }
         if !was_in_step && self.host(host).is_some_and(|state| state.is_in_step()) {
             let _ = self.inventory.set_reachable(host, true);

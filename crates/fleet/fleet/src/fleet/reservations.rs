@@ -7,7 +7,7 @@ use std::time::Duration;
 use snic_domain::{DagName, DagSpec, TenantId, Timestamp};
 
 use super::dags::valid;
-use super::{Fleet, Turn};
+use super::{Fleet, RequestContext};
 use crate::HostId;
 use crate::journal::FleetStep;
 use crate::placement::{CardConstraints, CardPolicy, HostNeeds, RANKED_HOSTS_MAX};
@@ -122,7 +122,7 @@ impl Fleet {
 
     pub(super) fn reserve(
         &mut self,
-        turn: &Turn,
+        turn: &RequestContext,
         id: RequestId,
         (constraints, policy, seconds): (&CardConstraints, CardPolicy, u32),
         step: &mut FleetStep,
@@ -159,7 +159,11 @@ impl Fleet {
         Ok(FleetReply::Reserved(card))
     }
 
-    pub(super) fn renew(&mut self, turn: &Turn, id: RequestId) -> Result<FleetReply, Denied> {
+    pub(super) fn renew(
+        &mut self,
+        turn: &RequestContext,
+        id: RequestId,
+    ) -> Result<FleetReply, Denied> {
         let name = turn.tenant.clone().map(|tenant| (tenant, id));
         match name.filter(|name| self.reservations.renew(name, turn.now)) {
             Some(_) => Ok(FleetReply::Done),
@@ -169,7 +173,7 @@ impl Fleet {
 
     pub(super) fn delete_reservation(
         &mut self,
-        turn: &Turn,
+        turn: &RequestContext,
         name: &Name,
         step: &mut FleetStep,
     ) -> Result<FleetReply, Denied> {

@@ -61,14 +61,14 @@ impl Fleet {
 
     /// Goes on with what this leader knew that is no record, before its records were read again: when hosts were heard and which
     /// orders they were sent. What they serve, lack, and have faults in their next beats say.
-    pub fn go_on_after(&mut self, before: &Self) {
-        self.journal.go_on_after(&before.journal);
+    pub fn resume_after(&mut self, before: &Self) {
+        self.journal.resume_after(&before.journal);
         self.began = before.began;
         self.moves = before.moves.clone();
         self.held = before.held.clone();
         for (id, host) in &mut self.hosts {
             if let Some(before) = before.hosts.get(id) {
-                host.go_on_after(before);
+                host.resume_after(before);
             }
         }
     }

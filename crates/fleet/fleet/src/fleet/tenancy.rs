@@ -7,7 +7,7 @@ use snic_domain::{
     BitstreamId, DagName, NtTypeId, Quota, QuotaPatch, Tenant, TenantId, TenantPatch,
 };
 
-use super::{Fleet, Turn};
+use super::{Fleet, RequestContext};
 use crate::ProjectId;
 use crate::journal::FleetStep;
 use crate::protocol::{
@@ -40,7 +40,7 @@ fn check_count(what: &str, count: usize) -> Result<(), Denied> {
 impl Fleet {
     pub(super) fn create_tenant(
         &mut self,
-        turn: &Turn,
+        turn: &RequestContext,
         tenant: Tenant,
         project: Option<ProjectId>,
         step: &mut FleetStep,
@@ -78,7 +78,7 @@ impl Fleet {
     /// Changes a tenant. Hosts that have DAGs of it are told its weight.
     pub(super) fn update_tenant(
         &mut self,
-        turn: &Turn,
+        turn: &RequestContext,
         id: &TenantId,
         (patch, project): (TenantPatch, ProjectChange),
         step: &mut FleetStep,
@@ -110,11 +110,11 @@ impl Fleet {
         record.number = self.journal.next_serial();
         record.meta.change(turn.now);
         self.put_tenant(new, step);
-        self.tell_hosts(id, step);
+        self.send_to_hosts(id, step);
         self.tenant_reply(id)
     }
 
-    fn tell_hosts(&mut self, id: &TenantId, step: &mut FleetStep) {
+    fn send_to_hosts(&mut self, id: &TenantId, step: &mut FleetStep) {
         let Some(tenant) = self.tenants.on_hosts(id) else { return };
         let hosts = self.hosts.iter().filter(|(_, host)| host.has_tenant(id));
         for host in hosts.map(|(host, _)| host.clone()).collect::<Vec<_>>() {
@@ -125,7 +125,7 @@ impl Fleet {
 
     pub(super) fn create_project(
         &mut self,
-        turn: &Turn,
+        turn: &RequestContext,
         project: ProjectId,
         quota: Quota,
         step: &mut FleetStep,
@@ -156,7 +156,7 @@ impl Fleet {
 
     pub(super) fn update_project(
         &mut self,
-        turn: &Turn,
+        turn: &RequestContext,
         project: &ProjectId,
         quota: QuotaPatch,
         step: &mut FleetStep,
@@ -174,7 +174,7 @@ impl Fleet {
 
     pub(super) fn delete_project(
         &mut self,
-        turn: &Turn,
+        turn: &RequestContext,
         project: &ProjectId,
         step: &mut FleetStep,
     ) -> Result<FleetReply, Denied> {
@@ -193,7 +193,7 @@ impl Fleet {
     /// Deletes a tenant that owns nothing, or begins to delete all that it owns.
     pub(super) fn delete_tenant(
         &mut self,
-        turn: &Turn,
+        turn: &RequestContext,
         id: &TenantId,
         force: bool,
         step: &mut FleetStep,

@@ -8,8 +8,8 @@ use snic_domain::{Bandwidth, Dag, DagName};
 
 use super::constraints::{CardConstraints, CardPolicy, PlacementRefused};
 use super::inventory::Inventory;
-use super::place::Tried;
-use super::walk::{Query, Walk};
+use super::place::TrialFindings;
+use super::walk::{Query, WalkDecision};
 use crate::FleetCard;
 
 /// Most hosts that one search ranks.
@@ -55,7 +55,7 @@ impl Inventory {
     ) -> Result<Vec<RankedHost>, Box<PlacementRefused>> {
         let dag = needs.dag.map(|(name, dag)| (&name.tenant, dag));
         let query = Query::new(self, needs.constraints, needs.policy, dag);
-        let mut tried = Tried::default();
+        let mut tried = TrialFindings::default();
         let mut found: Vec<RankedHost> = Vec::new();
         let mut seen = BTreeSet::new();
         query.walk(|slot, card| {
@@ -63,7 +63,7 @@ impl Inventory {
                 return ControlFlow::Break(());
             }
             if seen.contains(&card.name.host) {
-                return ControlFlow::Continue(Walk::On);
+                return ControlFlow::Continue(WalkDecision::On);
             }
             let loads = match needs.dag.map(|dag| tried.plan(&query, (slot, card), dag)) {
                 None => 0,
@@ -78,7 +78,7 @@ impl Inventory {
                 is_preferred: query.prefers(card),
                 loads,
             });
-            ControlFlow::Continue(Walk::On)
+            ControlFlow::Continue(WalkDecision::On)
         });
         if found.is_empty() { Err(Box::new(tried.refusal(&query))) } else { Ok(found) }
     }

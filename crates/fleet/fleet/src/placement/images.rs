@@ -1,28 +1,11 @@
 //! NT types and bitstreams to place with, and which images hosts have.
 
-use std::collections::BTreeSet;
-
 use snic_domain::{Bitstream, BitstreamId, CardModel, NtType, NtTypeId, RegionId};
 
+use super::host_images::HostImages;
 use super::inventory::{HostUnknown, Inventory};
 use super::summary::kind_bit;
 use crate::HostId;
-
-/// Images of bitstreams on a host.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum HostImages {
-    /// It has not said, so that none counts.
-    #[default]
-    Unknown,
-    /// All that it is to have but these.
-    AllBut(BTreeSet<BitstreamId>),
-}
-
-impl HostImages {
-    pub(super) fn has(&self, id: &BitstreamId) -> bool {
-        matches!(self, Self::AllBut(missing) if !missing.contains(id))
-    }
-}
 
 impl Inventory {
     /// Registers an NT type.

@@ -22,14 +22,14 @@ pub(super) struct GroupKey {
 }
 
 /// Cards by the bandwidth left at the ingress.
-pub(super) type Ordered = BTreeSet<(Bandwidth, CardSlot)>;
+pub(super) type CardsByBandwidth = BTreeSet<(Bandwidth, CardSlot)>;
 
 /// The cards of one group.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Group {
-    pub cards: Ordered,
+    pub cards: CardsByBandwidth,
     /// Those that have something left of an NT in a loaded chain.
-    pub by_nt: BTreeMap<NtTypeId, Ordered>,
+    pub by_nt: BTreeMap<NtTypeId, CardsByBandwidth>,
 }
 
 /// All cards that take new DAGs, by group. Changing a card takes O(NTs loaded × log cards).

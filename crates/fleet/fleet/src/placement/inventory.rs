@@ -7,7 +7,7 @@ use snic_planner::{
     ContentMismatch, Ledger, Overbooked, PlanCatalogue, RegionCondition, RegionLoad, Reservation,
 };
 
-use super::images::HostImages;
+use super::host_images::HostImages;
 use super::index::{CardSlot, GroupKey, Index};
 use super::registered::{CardSpec, HostSpec, PromiseLimits};
 use super::summary::{Kinds, Summary};

@@ -12,8 +12,8 @@ use snic_planner::Ledger;
 use super::constraints::{CardPolicy, Constraint};
 use super::index::CardSlot;
 use super::inventory::{CardEntry, Inventory};
-use super::place::{DagChoice, PlaceDag, Tried};
-use super::walk::{Query, Walk};
+use super::place::{DagChoice, PlaceDag, TrialFindings};
+use super::walk::{Query, WalkDecision};
 use crate::{FleetCard, ZoneId};
 
 /// Most cards that are looked at for one DAG.
@@ -23,7 +23,7 @@ const WHOLE: u64 = 1_000_000_000;
 
 /// Resources that a DAG takes of its card, or all DAGs of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct ResourceUse {
     pub ingress: Bandwidth,
     pub milli_luts: u64,
 }
@@ -31,15 +31,16 @@ pub(crate) struct Taken {
 /// Load of a card.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CardLoad {
-    taken: Taken,
-    all: Taken,
+    taken: ResourceUse,
+    all: ResourceUse,
 }
 
 impl CardLoad {
     fn of(card: &CardEntry, profile: &CardProfile) -> Self {
-        let taken = Taken { ingress: card.ledger.ingress_reserved(), milli_luts: card.milli_luts };
+        let taken =
+            ResourceUse { ingress: card.ledger.ingress_reserved(), milli_luts: card.milli_luts };
         let milli_luts = profile.luts().saturating_mul(1_000);
-        Self { taken, all: Taken { ingress: profile.ingress, milli_luts } }
+        Self { taken, all: ResourceUse { ingress: profile.ingress, milli_luts } }
     }
 
     /// The larger part, in thousand-millionths.
@@ -51,13 +52,13 @@ impl CardLoad {
         u64::try_from(ingress.max(area)).unwrap_or(u64::MAX)
     }
 
-    fn with(mut self, of: Taken) -> Self {
+    fn with(mut self, of: ResourceUse) -> Self {
         self.taken.ingress += of.ingress;
         self.taken.milli_luts += of.milli_luts;
         self
     }
 
-    fn without(mut self, of: Taken) -> Self {
+    fn without(mut self, of: ResourceUse) -> Self {
         self.taken.ingress = self.taken.ingress - of.ingress;
         self.taken.milli_luts = self.taken.milli_luts.saturating_sub(of.milli_luts);
         self
@@ -95,7 +96,7 @@ impl LevelRule {
 
 /// Why a DAG stays where it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stays {
+pub(crate) enum StayCause {
     /// Any other card would become about as full as its own is.
     NoEmptier,
     /// No emptier card has what it needs.
@@ -180,7 +181,7 @@ impl Levels {
         &self,
         rule: LevelRule,
         from: CardSlot,
-        taken: Taken,
+        taken: ResourceUse,
         mut look: impl FnMut(CardSlot),
     ) -> impl Iterator<Item = CardSlot> {
         let source = self.loads.get(&from).copied().unwrap_or_default();
@@ -197,7 +198,7 @@ impl Levels {
     }
 
     /// Whether there is such a card, and how many were looked at for that.
-    pub fn has_target(&self, rule: LevelRule, from: CardSlot, taken: Taken) -> (bool, usize) {
+    pub fn has_target(&self, rule: LevelRule, from: CardSlot, taken: ResourceUse) -> (bool, usize) {
         let mut looks = 0;
         let mut targets = self.targets(rule, from, taken, |_| looks += 1);
         let found = targets.next().is_some();
@@ -248,28 +249,28 @@ impl Inventory {
         &self,
         request: &PlaceDag<'_>,
         (levels, rule): (&Levels, LevelRule),
-        (from, taken): (CardSlot, Taken),
-    ) -> Result<(CardSlot, DagChoice), Stays> {
+        (from, taken): (CardSlot, ResourceUse),
+    ) -> Result<(CardSlot, DagChoice), StayCause> {
         let source = self.entry(from);
         let dag = (&request.name.tenant, request.dag);
         let query = Query::new(self, request.constraints, request.policy, Some(dag));
-        let (mut tried, mut stays) = (Tried::default(), Stays::NoEmptier);
+        let (mut tried, mut stays) = (TrialFindings::default(), StayCause::NoEmptier);
         for slot in levels.targets(rule, from, taken, |_| {}) {
             let card = self.entry(slot);
             let Some(host) = self.host_entry(&card.name.host) else { continue };
             let fails = query.host_fails(&card.name.host, host).or_else(|| query.card_fails(card));
             if fails.is_some() {
-                stays = stays.or(Stays::NoRoom);
+                stays = stays.or(StayCause::NoRoom);
                 continue;
             }
             if !query.keeps_policy(source, card) {
-                stays = stays.or(Stays::Policy);
+                stays = stays.or(StayCause::Policy);
                 continue;
             }
             match tried.plan(&query, (slot, card), (request.name, request.dag)) {
                 Ok(plan) => {
                     // On another card its packets may waste another part of a beat.
-                    let there = Taken { ingress: plan.reservation.ingress(), ..taken };
+                    let there = ResourceUse { ingress: plan.reservation.ingress(), ..taken };
                     let (a, b) = (levels.loads[&from], levels.loads[&slot]);
                     let (a, b) =
                         ((a.ppb(), a.without(taken).ppb()), (b.ppb(), b.with(there).ppb()));
@@ -279,8 +280,8 @@ impl Inventory {
                 }
                 Err(on) => {
                     let lacks = tried.constraint(&query, slot, card) == Constraint::Image;
-                    stays = stays.or(if lacks { Stays::Image } else { Stays::NoRoom });
-                    if on == ControlFlow::<(), Walk>::Break(()) {
+                    stays = stays.or(if lacks { StayCause::Image } else { StayCause::NoRoom });
+                    if on == ControlFlow::<(), WalkDecision>::Break(()) {
                         break;
                     }
                 }
@@ -290,7 +291,7 @@ impl Inventory {
     }
 }
 
-impl Stays {
+impl StayCause {
     /// The reason that counts more: one that an operator may do something about.
     fn or(self, other: Self) -> Self {
         let weight = |of: Self| match of {

@@ -12,6 +12,7 @@
 
 mod constraints;
 mod find;
+mod host_images;
 mod images;
 mod index;
 mod inventory;
@@ -23,10 +24,10 @@ mod walk;
 
 pub use constraints::{CardConstraints, CardPolicy, Constraint, PlacementRefused};
 pub use find::{HostNeeds, RANKED_HOSTS_MAX, RankedHost};
-pub use images::HostImages;
+pub use host_images::HostImages;
 pub(crate) use index::CardSlot;
 pub use inventory::{CannotHold, HostUnknown, Inventory, NoSuchCard};
 pub use level::CardLoad;
-pub(crate) use level::{LevelRule, Levels, Stays, Taken};
+pub(crate) use level::{LevelRule, Levels, ResourceUse, StayCause};
 pub use place::{DagChoice, PlaceDag};
 pub use registered::{CardSpec, HostSpec, PromiseLimits};

@@ -9,7 +9,7 @@ use snic_planner::{Effort, Plan, PlanRequest, RegionLoad, plan, plan_within};
 use super::constraints::{CardConstraints, CardPolicy, Constraint, PlacementRefused};
 use super::index::CardSlot;
 use super::inventory::{CardEntry, Inventory};
-use super::walk::{Query, Walk};
+use super::walk::{Query, WalkDecision};
 use crate::{FleetCard, HostId};
 
 /// Most cards that one request has a plan made on: a plan takes some ten microseconds and may take a millisecond.
@@ -38,7 +38,7 @@ pub struct DagChoice {
 
 /// Findings about cards from planning on them.
 #[derive(Debug, Default)]
-pub(super) struct Tried {
+pub(super) struct TrialFindings {
     effort: Effort,
     cards: BTreeSet<CardSlot>,
     /// Cards whose host lacks an image that the plan would load.
@@ -50,19 +50,19 @@ pub(super) struct Tried {
     first: Option<Infeasible>,
 }
 
-impl Tried {
+impl TrialFindings {
     /// A plan on a card; `Err` says how to go on without.
     pub fn plan(
         &mut self,
         query: &Query<'_>,
         (slot, card): (CardSlot, &CardEntry),
         (name, dag): (&DagName, &Dag),
-    ) -> Result<Plan, ControlFlow<(), Walk>> {
+    ) -> Result<Plan, ControlFlow<(), WalkDecision>> {
         if card.summary.is_pristine && self.pristine.contains(&card.profile) {
-            return Err(ControlFlow::Continue(Walk::SkipAlike));
+            return Err(ControlFlow::Continue(WalkDecision::SkipAlike));
         }
         if self.lacks_known(query, card) {
-            return Err(ControlFlow::Continue(Walk::On));
+            return Err(ControlFlow::Continue(WalkDecision::On));
         }
         if self.cards.len() + self.without_image.len() >= PLANS_MAX {
             return Err(ControlFlow::Break(()));
@@ -77,9 +77,9 @@ impl Tried {
             self.cards.insert(slot);
             if card.summary.is_pristine {
                 self.pristine.insert(card.profile);
-                return ControlFlow::Continue(Walk::SkipAlike);
+                return ControlFlow::Continue(WalkDecision::SkipAlike);
             }
-            ControlFlow::Continue(Walk::On)
+            ControlFlow::Continue(WalkDecision::On)
         })?;
         if query.inventory.has_images(&card.name.host, &plan.loads) {
             return Ok(plan);
@@ -89,7 +89,7 @@ impl Tried {
             let loads = plan.loads.into_iter().map(|load| load.bitstream).collect();
             self.pristine_loads.insert(card.profile, loads);
         }
-        Err(ControlFlow::Continue(Walk::On))
+        Err(ControlFlow::Continue(WalkDecision::On))
     }
 
     /// Whether it is an empty card like one that was planned on, of a host that lacks an image for it.
@@ -137,7 +137,7 @@ impl Inventory {
     pub fn place(&self, request: &PlaceDag<'_>) -> Result<DagChoice, Box<PlacementRefused>> {
         let dag = (&request.name.tenant, request.dag);
         let query = Query::new(self, request.constraints, request.policy, Some(dag));
-        let (mut tried, mut choice) = (Tried::default(), None);
+        let (mut tried, mut choice) = (TrialFindings::default(), None);
         query.walk(|slot, card| {
             match tried.plan(&query, (slot, card), (request.name, request.dag)) {
                 Ok(plan) => {
@@ -155,7 +155,7 @@ impl Inventory {
     pub fn survey(&self, request: &PlaceDag<'_>) -> BTreeMap<Constraint, usize> {
         let dag = (&request.name.tenant, request.dag);
         let query = Query::new(self, request.constraints, request.policy, Some(dag));
-        Tried::default().refusal(&query).hosts
+        TrialFindings::default().refusal(&query).hosts
     }
 
     /// The placement of a DAG's new spec on the card where it is, in place of the mapping that it has; changes nothing.

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use snic_domain::{Bandwidth, CardProfile, Dag, NtTypeId, TenantId};
 
 use super::constraints::{CardConstraints, CardPolicy, Constraint};
-use super::index::{CardSlot, Group, GroupKey, Ordered};
+use super::index::{CardSlot, CardsByBandwidth, Group, GroupKey};
 use super::inventory::{CardEntry, HostEntry, Inventory};
 use super::summary::Kinds;
 use crate::HostId;
@@ -18,11 +18,11 @@ use crate::HostId;
 const OTHERS_MAX: usize = 400;
 
 /// Decision about the next card.
-pub(super) type Step = ControlFlow<(), Walk>;
+pub(super) type Step = ControlFlow<(), WalkDecision>;
 
 /// Decision whether to go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Walk {
+pub(super) enum WalkDecision {
     /// With the next card.
     On,
     /// Without the other cards of this group, which are all alike.
@@ -160,14 +160,18 @@ impl<'a> Query<'a> {
             let mut visit = |slot: CardSlot| {
                 let card = self.inventory.entry(slot);
                 if !self.passes(card) {
-                    return ControlFlow::Continue(Walk::On);
+                    return ControlFlow::Continue(WalkDecision::On);
                 }
                 if takes_any || self.prefers(card) == preferred {
                     return visit(slot, card);
                 }
                 others += usize::from(preferred);
                 is_enough = others >= OTHERS_MAX;
-                if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(Walk::On) }
+                if is_enough {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(WalkDecision::On)
+                }
             };
             let walked = if is_few {
                 self.few().into_iter().try_for_each(|slot| visit(slot).map_continue(|_| ()))
@@ -198,7 +202,7 @@ impl<'a> Query<'a> {
         key: &GroupKey,
         group: &'g Group,
         loaded_only: bool,
-    ) -> Option<&'g Ordered> {
+    ) -> Option<&'g CardsByBandwidth> {
         let profile = &self.profiles[key.profile];
         let zones = &self.constraints.zones;
         if !profile.takes_model || !zones.is_empty() && !zones.contains(&key.zone) {
@@ -234,7 +238,7 @@ impl<'a> Query<'a> {
             }
         }
         while let Some(Reverse((_, number, slot))) = heads.pop() {
-            if visit(slot)? == Walk::SkipAlike {
+            if visit(slot)? == WalkDecision::SkipAlike {
                 continue;
             }
             if let Some((_, next)) = rest.get_mut(&number).and_then(Iterator::next) {

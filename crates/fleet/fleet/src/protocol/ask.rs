@@ -8,8 +8,9 @@ use snic_domain::{
     Tenant, TenantId, TenantPatch,
 };
 
-use super::{PolicyFiles, RequestId};
+use super::PolicyFiles;
 use crate::placement::{CardConstraints, CardPolicy, HostSpec, PromiseLimits};
+use crate::request_id::RequestId;
 use crate::{HostId, ProjectId, RackId, ZoneId};
 
 /// A request of a tenant or an operator. Rights were checked before.

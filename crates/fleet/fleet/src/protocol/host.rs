@@ -10,7 +10,7 @@ use snic_domain::{
 use snic_planner::Reservation;
 
 use super::Epoch;
-use crate::records::PlaceRecord;
+use crate::dag_records::PlaceRecord;
 
 /// Something that hosts are given, with its number: another number is another thing, even under the same id.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

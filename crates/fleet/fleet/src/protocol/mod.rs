@@ -5,15 +5,14 @@ mod denied;
 mod host;
 mod reply;
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 use snic_domain::DagName;
-use snic_etcd::{Answer, Failed, Request, Revision, Told, Watch};
+use snic_etcd::{Answer, Failed, Request, Revision, Watch, WatchUpdate};
 
-use crate::records::Unplaced;
+use crate::dag_records::Unplaced;
 use crate::{FleetCard, HostId, ZoneId};
 
+pub use crate::request_id::RequestId;
 pub use ask::{
     BATCH_DAGS_MAX, DrainArea, FleetAsk, FleetCommand, FleetList, FleetName, LIST_MAX, NewFleetDag,
     ProjectChange,
@@ -44,16 +43,6 @@ impl Epoch {
     }
 }
 
-/// A request's number, chosen by the client: the same number again is the same request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct RequestId(pub u64);
-
-impl fmt::Display for RequestId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
-    }
-}
-
 /// Number of a call that waits for a reply, as the shell knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FleetCall(pub u64);
@@ -78,7 +67,7 @@ pub enum FleetEvent {
     },
     /// News of the watch that [`FleetEffect::Watch`] asked for, or why it gives none. A watch of an earlier leader's
     /// time may go on: what it tells is not looked at.
-    Watched(Result<Told, Failed>),
+    Watched(Result<WatchUpdate, Failed>),
     /// Somebody asks for something.
     Ask {
         /// Call that waits for it.

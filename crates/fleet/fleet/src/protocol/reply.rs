@@ -8,8 +8,8 @@ use snic_domain::{
 };
 
 use super::{DrainArea, FleetName, PolicyFiles, StoreRefusal};
+use crate::dag_records::{FleetDagRecord, RecordMeta, ReservedFunctions, Unplaced};
 use crate::placement::{CardConstraints, CardPolicy, Constraint, HostSpec, RankedHost};
-use crate::records::{FleetDagRecord, RecordMeta, ReservedFunctions, Unplaced};
 use crate::{FleetCard, HostId, ProjectId, RackId, ZoneId};
 
 /// Usage of a tenant.

@@ -123,7 +123,7 @@ fn a_lost_host_is_evacuated_in_time() {
     world.pass(world.settings.lease + world.settings.confirm + Duration::from_secs(2) + budget);
     assert_eq!(world.free_dags_on(&lost), 0, "of {dags}");
     world.reconnect();
-    world.settle();
+    world.reach_rest();
 }
 
 /// The budget is a burst of eight and eight a second.
@@ -157,7 +157,7 @@ fn a_mass_failure_evacuates_nothing() {
     assert_eq!(world.counts.evacuated, moved);
     assert!(world.counts.held > 0, "operators are told");
     world.reconnect();
-    world.settle();
+    world.reach_rest();
 }
 
 /// A drained host is empty in the end, but for DAGs whose machines are there; each is served throughout.
@@ -169,7 +169,7 @@ fn a_drained_host_is_emptied() {
     assert!(before > 0, "nothing to move");
     world.drain(&host);
     world.pass(Duration::from_secs(10));
-    world.settle();
+    world.reach_rest();
     assert_eq!(world.free_dags_on(&host), 0, "of {before}");
     assert!(world.counts.evacuated >= before as u64);
 }
@@ -222,6 +222,6 @@ fn an_etcd_that_refuses_writes_is_read_on() {
         assert!(world.counts.evacuated > before.evacuated, "the lost host is evacuated");
         assert_eq!(world.counts.elections, before.elections, "the same leader leads on");
         world.reconnect();
-        world.settle();
+        world.reach_rest();
     }
 }

@@ -9,8 +9,8 @@ use snic_domain::{
     TenantPatch, Timestamp,
 };
 use snic_etcd::election::{Candidate, ElectionEffect, ElectionEvent, ElectionSettings, Term};
-use snic_etcd::model::{EtcdModel, Mishap};
-use snic_etcd::{Answer, Failed, Record, Refusal, Request, Revision, Told, Watch};
+use snic_etcd::model::{EtcdModel, NetworkFault};
+use snic_etcd::{Answer, Failed, Record, Refusal, Request, Revision, Watch, WatchUpdate};
 use snic_fleet::placement::{CardConstraints, CardPolicy, Inventory, PromiseLimits};
 use snic_fleet::protocol::{
     Denied, DrainArea, FleetAsk, FleetCall, FleetCommand, FleetEffect, FleetEvent, FleetName,
@@ -357,7 +357,7 @@ impl World {
             self.judge();
         }
         self.reconnect();
-        self.settle();
+        self.reach_rest();
     }
 
     /// Zones are drained for a while, cards are leveled, tenants join a project, and their quotas and weights change.
@@ -750,7 +750,11 @@ impl World {
     }
 
     /// News of a watch, unless it is cut off or slow.
-    fn read(&mut self, of: usize, watch: &mut Option<Watch>) -> Option<Result<Told, Failed>> {
+    fn read(
+        &mut self,
+        of: usize,
+        watch: &mut Option<Watch>,
+    ) -> Option<Result<WatchUpdate, Failed>> {
         if self.replicas[of].is_cut_off || self.is_chaos && self.rng.percent(20) {
             return None;
         }
@@ -768,11 +772,15 @@ impl World {
             match effect {
                 ElectionEffect::Watch(watch) => self.replicas[of].election_watch = Some(watch),
                 ElectionEffect::Ask(asked, request) => {
-                    let all = [Mishap::Unreachable, Mishap::RequestLost, Mishap::AnswerLost];
+                    let all = [
+                        NetworkFault::Unreachable,
+                        NetworkFault::RequestLost,
+                        NetworkFault::AnswerLost,
+                    ];
                     let mishap = match self.rng.below(30) {
-                        _ if self.replicas[of].is_cut_off => Mishap::Unreachable,
+                        _ if self.replicas[of].is_cut_off => NetworkFault::Unreachable,
                         at @ 0..3 if self.is_chaos => all[at],
-                        _ => Mishap::None,
+                        _ => NetworkFault::None,
                     };
                     let answer = self.etcd.ask_with(self.now, &request, mishap);
                     self.count_refusal(answer.as_ref().err());
@@ -1034,7 +1042,7 @@ impl World {
     }
 
     /// After a while without faults everything is as it should be.
-    pub fn settle(&mut self) {
+    pub fn reach_rest(&mut self) {
         self.pass(Duration::from_secs(40));
         // What was made last may be changed or deleted a while later.
         while self.clients.iter().any(|client| client.attempt == 0) {

@@ -6,7 +6,7 @@ use snic_api::v1;
 use snic_api::v1::dag_service_client::DagServiceClient;
 use snic_domain::Caller;
 use snic_fleet::protocol::FleetDag;
-use snic_front::gate::Passage;
+use snic_front::gate::CallAuthorizer;
 
 use super::{Services, serving_host};
 use crate::passing::HostTransport;
@@ -19,7 +19,7 @@ impl Services {
     /// is as the fleet knows it.
     pub(super) async fn seen_by_its_host(
         &self,
-        passage: &Passage,
+        passage: &CallAuthorizer,
         (of, caller): (&FleetDag, &Caller),
         dag: v1::Dag,
     ) -> v1::Dag {
@@ -41,7 +41,7 @@ impl Services {
 
     async fn host_view(
         &self,
-        passage: &Passage,
+        passage: &CallAuthorizer,
         of: &FleetDag,
         caller: &Caller,
     ) -> Option<v1::Dag> {

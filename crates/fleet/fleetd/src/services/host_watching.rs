@@ -34,10 +34,10 @@ const FIRST_MAX: Duration = Duration::from_secs(2);
 const EVENTS_WAITING_MAX: usize = 16;
 
 /// Last answer of the leader; `None`: nothing yet.
-type Told = Option<Arc<BTreeMap<HostId, FleetHostState>>>;
+type KnownHosts = Option<Arc<BTreeMap<HostId, FleetHostState>>>;
 
 /// States of hosts as the leader reports them, for all who watch them here. `None` while nobody does.
-pub(super) type HostStates = parking_lot::Mutex<Option<watch::Sender<Told>>>;
+pub(super) type HostStates = parking_lot::Mutex<Option<watch::Sender<KnownHosts>>>;
 
 /// A change of a record.
 enum RecordEvent {
@@ -89,7 +89,7 @@ impl Services {
     }
 
     /// Follows what the leader says; whoever is the first has it asked.
-    fn host_states(&self) -> watch::Receiver<Told> {
+    fn host_states(&self) -> watch::Receiver<KnownHosts> {
         let mut asking = self.0.host_states.lock();
         if let Some(told) = asking.as_ref() {
             return told.subscribe();
@@ -165,7 +165,7 @@ impl Hosts {
     }
 
     /// Response to a change of a record.
-    fn record(&mut self, event: RecordEvent, states: &Told) -> WatchHostsResponse {
+    fn record(&mut self, event: RecordEvent, states: &KnownHosts) -> WatchHostsResponse {
         let (kind, host, revision) = match event {
             RecordEvent::Bookmark(revision) => (EventType::Bookmark, None, revision),
             RecordEvent::Seen(kind, record, revision) => {
@@ -185,7 +185,7 @@ impl Hosts {
     }
 
     /// Responses about hosts whose state is another one now.
-    fn changed(&mut self, states: &Told) -> Vec<WatchHostsResponse> {
+    fn changed(&mut self, states: &KnownHosts) -> Vec<WatchHostsResponse> {
         let Some(states) = states else { return Vec::new() };
         let (at, mut changed) = (self.at, Vec::new());
         let view = self.view;
@@ -209,7 +209,7 @@ impl Hosts {
 async fn follow(
     mut hosts: Hosts,
     mut records: Events<RecordEvent>,
-    mut states: watch::Receiver<Told>,
+    mut states: watch::Receiver<KnownHosts>,
     sender: mpsc::Sender<Result<WatchHostsResponse, Status>>,
 ) {
     loop {
@@ -263,7 +263,7 @@ mod tests {
         RecordEvent::Seen(EventType::Added, Box::new(record(host)), revision)
     }
 
-    fn told(of: &[(&str, HostCondition)]) -> Told {
+    fn told(of: &[(&str, HostCondition)]) -> KnownHosts {
         let state = |condition| FleetHostState { condition, is_draining: false };
         Some(Arc::new(of.iter().map(|(host, of)| (id(host), state(*of))).collect()))
     }

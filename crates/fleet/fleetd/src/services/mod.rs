@@ -32,14 +32,14 @@ use snic_fleet::protocol::{
     RequestId,
 };
 use snic_front::settings::Limits;
-use snic_front::share::Places;
+use snic_front::share::PermitPool;
 use snic_front::uploads::UploadCheck;
 use snic_front::workshop::Workshop;
 use snic_store_etcd::EtcdConnection;
 use tokio::sync::watch;
 use tonic::Status;
 
-use crate::asking::Asking;
+use crate::asking::LeaderClient;
 use crate::calls::{HostCalls, Parts as Answer};
 use crate::error::of_denied;
 use crate::history::History;
@@ -62,7 +62,7 @@ type RpcResult<T> = Result<tonic::Response<T>, Status>;
 /// Parts that the services need.
 #[derive(Debug)]
 pub(crate) struct Parts {
-    pub asking: Asking,
+    pub asking: LeaderClient,
     pub links: Arc<HostLinks>,
     pub calls: Arc<HostCalls>,
     pub images: Arc<KeptImages>,
@@ -81,9 +81,9 @@ pub(crate) struct Services(Arc<Shared>);
 
 struct Shared {
     parts: Parts,
-    uploads: Places,
+    uploads: PermitPool,
     /// For calls that are passed on to hosts.
-    passed: Places,
+    passed: PermitPool,
     /// Thread for work that takes more than a moment.
     workshop: Workshop,
     /// Interval of bookmarks on an idle watch.
@@ -93,15 +93,15 @@ struct Shared {
 
 impl Services {
     pub fn new(parts: Parts, limits: &Limits) -> Self {
-        let uploads = Places::uploads(limits.uploads_max, limits.uploads_per_caller_max);
-        let passed = Places::passed_calls(CALLS_MAX, CALLS_PER_CALLER_MAX);
+        let uploads = PermitPool::uploads(limits.uploads_max, limits.uploads_per_caller_max);
+        let passed = PermitPool::passed_calls(CALLS_MAX, CALLS_PER_CALLER_MAX);
         let (workshop, bookmark) = (Workshop::new(WORKSHOP_THREADS), limits.bookmark);
         let host_states = host_watching::HostStates::default();
         Self(Arc::new(Shared { parts, uploads, passed, workshop, bookmark, host_states }))
     }
 
     /// The room for calls that are passed on to hosts.
-    pub fn passed(&self) -> &Places {
+    pub fn passed(&self) -> &PermitPool {
         &self.0.passed
     }
 

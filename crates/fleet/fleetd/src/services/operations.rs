@@ -9,7 +9,7 @@ use snic_api::v1;
 use snic_api::v1::operation_service_server::OperationService;
 use snic_domain::{Caller, DagName};
 use snic_fleet::protocol::{FleetItem, FleetList, FleetName, LIST_MAX};
-use snic_front::gate::{Deadline, Passage, caller, passage};
+use snic_front::gate::{CallAuthorizer, Deadline, caller, passage};
 use snic_front::listing;
 use snic_front::settings::WAIT_MAX;
 use tonic::{Request, Response};
@@ -168,7 +168,7 @@ impl Services {
     /// Adds what the host warns of, once it serves the DAG: before, nobody knows what the tasks do there.
     async fn with_warnings(
         &self,
-        passage: &Passage,
+        passage: &CallAuthorizer,
         caller: &Caller,
         mut operation: v1::Operation,
     ) -> v1::Operation {

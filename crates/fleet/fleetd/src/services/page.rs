@@ -143,7 +143,7 @@ impl PageSource for HostPage {
         let (sender, changes) = mpsc::channel(CHANGES_WAITING_MAX);
         let host = self.clone();
         tokio::spawn(async move {
-            let told = host.tell(regions, dags, events_max, &sender);
+            let told = host.forward_changes(regions, dags, events_max, &sender);
             let ended = tokio::select! {
                 ended = told => ended,
                 () = sender.closed() => return,
@@ -180,16 +180,16 @@ impl PageSource for HostPage {
     }
 }
 
-type Told = mpsc::Sender<Result<PageChange, Status>>;
+type HostUpdate = mpsc::Sender<Result<PageChange, Status>>;
 
 impl HostPage {
     /// Tells what the host tells, until that ends: why.
-    async fn tell(
+    async fn forward_changes(
         &self,
         mut regions: Streaming<v1::WatchRegionsResponse>,
         mut dags: Streaming<v1::WatchDagsResponse>,
         events_max: usize,
-        sender: &Told,
+        sender: &HostUpdate,
     ) -> Status {
         let mut ticks = tokio::time::interval(HOST_POLL);
         let (mut last, mut begun) = (None, 0);

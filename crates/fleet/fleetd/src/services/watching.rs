@@ -92,7 +92,7 @@ struct Follower<T, E> {
 }
 
 /// Why a watch ends: the reader has gone, or is told.
-enum Ended {
+enum WatchEnd {
     ReaderGone,
     With(ApiError),
 }
@@ -206,16 +206,16 @@ where
         let ended = tokio::select! {
             ended = self.follow(resume) => ended,
             // Without a sender the server has stopped.
-            _ = stopping.wait_for(|stopping| *stopping) => Ended::With(shutting_down()),
-            () = sender.closed() => Ended::ReaderGone,
+            _ = stopping.wait_for(|stopping| *stopping) => WatchEnd::With(shutting_down()),
+            () = sender.closed() => WatchEnd::ReaderGone,
         };
-        if let Ended::With(failure) = ended {
+        if let WatchEnd::With(failure) = ended {
             // The task does not wait for a reader that accepts nothing.
             let _ = sender.try_send(Err(failure.into()));
         }
     }
 
-    async fn follow(&mut self, resume: u64) -> Ended {
+    async fn follow(&mut self, resume: u64) -> WatchEnd {
         let mut at = resume;
         if resume == 0 {
             match self.send_existing().await {
@@ -234,7 +234,7 @@ where
             let scope = self.spec.scope();
             let page = match history.after(at, CHANGES_BATCH, scope, |key| self.wants(key)) {
                 Ok(page) => page,
-                Err(TooOld) => return Ended::With(too_slow()),
+                Err(TooOld) => return WatchEnd::With(too_slow()),
             };
             let mut changes = page.changes.iter().peekable();
             while let Some(change) = changes.next() {
@@ -258,7 +258,7 @@ where
             }
             tokio::select! {
                 changed = told.changed() => if changed.is_err() {
-                    return Ended::With(shutting_down());
+                    return WatchEnd::With(shutting_down());
                 },
                 _ = bookmarks.tick() => is_due = true,
             }
@@ -266,11 +266,11 @@ where
     }
 
     /// Sends what exists, and returns the revision that it was read at.
-    async fn send_existing(&mut self) -> Result<u64, Ended> {
+    async fn send_existing(&mut self) -> Result<u64, WatchEnd> {
         let (mut at, mut from) = (None, None);
         loop {
             let read = self.services.records(&self.prefix, at.map(revision), (from, RECORDS_READ));
-            let (records, more, now) = read.await.map_err(Ended::With)?;
+            let (records, more, now) = read.await.map_err(WatchEnd::With)?;
             let begun = *at.get_or_insert(now);
             for record in &records {
                 // The revision to resume from comes with the bookmark.
@@ -292,12 +292,12 @@ where
         key.starts_with(&self.prefix) || self.spec.tenant.as_ref().is_some_and(is_tenant)
     }
 
-    async fn change(&mut self, change: &RecordChange, resume: u64) -> Result<(), Ended> {
+    async fn change(&mut self, change: &RecordChange, resume: u64) -> Result<(), WatchEnd> {
         if !change.key.starts_with(&self.prefix) {
             return match (&change.record, &self.spec.tenant) {
                 (None, Some(tenant)) => {
                     let gone = ApiError::not_found("tenant", name::of_tenant(tenant));
-                    Err(Ended::With(gone))
+                    Err(WatchEnd::With(gone))
                 }
                 _ => Ok(()),
             };
@@ -327,7 +327,7 @@ where
         kind: v1::EventType,
         record: &Record,
         resume: u64,
-    ) -> Result<(), Ended> {
+    ) -> Result<(), WatchEnd> {
         if self.send(Event::Seen(kind, record), resume).await? && !self.spec.is_of_tenant {
             self.seen.insert(self.name_of(&record.key).to_owned());
         }
@@ -335,9 +335,9 @@ where
     }
 
     /// Returns whether it was for this caller.
-    async fn send(&self, event: Event<'_>, resume: u64) -> Result<bool, Ended> {
+    async fn send(&self, event: Event<'_>, resume: u64) -> Result<bool, WatchEnd> {
         let Some(message) = (self.spec.event)(event, resume) else { return Ok(false) };
-        self.sender.send(Ok(message)).await.map_err(|_| Ended::ReaderGone)?;
+        self.sender.send(Ok(message)).await.map_err(|_| WatchEnd::ReaderGone)?;
         Ok(true)
     }
 }

@@ -89,7 +89,7 @@ pub struct Pair {
 /// A certificate that was issued.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Issued {
+pub struct IssuedCertificate {
     /// `server`, or the caller.
     pub name: String,
     /// Host names and addresses of a daemon.
@@ -125,7 +125,7 @@ impl fmt::Display for CertificateStatus {
     }
 }
 
-impl Issued {
+impl IssuedCertificate {
     /// When it ends.
     pub fn ends(&self) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(self.ends)
@@ -151,7 +151,7 @@ struct Record {
     /// Number of the last list of revoked certificates.
     crl_number: u64,
     #[serde(default)]
-    issued: Vec<Issued>,
+    issued: Vec<IssuedCertificate>,
 }
 
 /// The authority of a folder. Nobody else changes the folder while it exists.
@@ -250,12 +250,12 @@ impl Authority {
     }
 
     /// All that was issued, oldest first.
-    pub fn issued(&self) -> &[Issued] {
+    pub fn issued(&self) -> &[IssuedCertificate] {
         &self.record.issued
     }
 
     /// The newest certificate of a name that is valid at a time.
-    pub fn valid(&self, name: &str, now: SystemTime) -> Option<&Issued> {
+    pub fn valid(&self, name: &str, now: SystemTime) -> Option<&IssuedCertificate> {
         let mut newest_first = self.record.issued.iter().rev();
         newest_first.find(|one| one.name == name && one.standing(now) == CertificateStatus::Valid)
     }
@@ -293,7 +293,7 @@ impl Authority {
             let domain = TrustDomain::new(&self.record.trust_domain)?;
             of_certificate(certificate.der(), &domain).map_err(|_| not_a_caller(name))?;
         }
-        self.record.issued.push(Issued {
+        self.record.issued.push(IssuedCertificate {
             name: subject.name().to_owned(),
             hosts,
             serial: hex(&serial),
@@ -343,8 +343,9 @@ impl Authority {
     pub fn revoke(&mut self, name: &str, keep: usize) -> Result<usize> {
         let now = SystemTime::now();
         let mut count = 0;
-        let valid =
-            |one: &&mut Issued| one.name == name && one.standing(now) == CertificateStatus::Valid;
+        let valid = |one: &&mut IssuedCertificate| {
+            one.name == name && one.standing(now) == CertificateStatus::Valid
+        };
         for one in self.record.issued.iter_mut().rev().filter(valid).skip(keep) {
             one.revoked = Some(seconds(now));
             count += 1;

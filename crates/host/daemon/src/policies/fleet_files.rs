@@ -52,7 +52,7 @@ impl FleetFiles {
     }
 
     /// Files that it looked at last.
-    pub fn looked_at(&self) -> HostPolicies {
+    pub fn examined_policies(&self) -> HostPolicies {
         match &self.refused {
             Some((files, why)) => HostPolicies { number: files.number, refused: Some(why.clone()) },
             None => HostPolicies { number: self.in_force.number, refused: None },

@@ -9,9 +9,9 @@ use super::Policies;
 
 /// The policies of a running daemon. Cheap to clone.
 #[derive(Clone)]
-pub struct PolicyKeeper(Arc<Kept>);
+pub struct PolicyKeeper(Arc<KeeperState>);
 
-struct Kept {
+struct KeeperState {
     policies: Mutex<Policies>,
     plane: ControlPlane,
 }
@@ -19,7 +19,7 @@ struct Kept {
 impl PolicyKeeper {
     /// For this control plane, which has them already.
     pub fn new(policies: Policies, plane: ControlPlane) -> Self {
-        Self(Arc::new(Kept { policies: Mutex::new(policies), plane }))
+        Self(Arc::new(KeeperState { policies: Mutex::new(policies), plane }))
     }
 
     /// Reads all files again; what is invalid is an event, and what was accepted last stays.

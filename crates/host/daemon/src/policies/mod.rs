@@ -115,7 +115,7 @@ impl Policies {
 
     /// Files of the fleet that it looked at.
     pub fn of_fleet(&self) -> HostPolicies {
-        self.fleet.as_ref().map(FleetFiles::looked_at).unwrap_or_default()
+        self.fleet.as_ref().map(FleetFiles::examined_policies).unwrap_or_default()
     }
 
     /// Whether files of the fleet can be in force beside this host's own.

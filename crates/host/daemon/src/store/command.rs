@@ -13,7 +13,7 @@ use snic_ports::store::StoreError;
 use snic_store_sled::inspection::{Inspected, inspect};
 use snic_store_sled::{SledOptions, SledStore};
 
-use super::{Adopted, adopt};
+use super::{StoreAdoption, adopt};
 use crate::policies;
 use crate::settings::Settings;
 
@@ -50,7 +50,7 @@ pub fn run(options: &StoreOptions) -> Result<()> {
     }
 }
 
-fn look(folder: &Path) -> Result<Inspected> {
+fn inspect_folder(folder: &Path) -> Result<Inspected> {
     inspect(folder).with_context(|| format!("look at the store in {}", folder.display()))
 }
 
@@ -68,7 +68,7 @@ fn check(settings: &Settings) -> Result<()> {
 /// All that is wrong; prints what is not.
 fn findings(settings: &Settings) -> Result<Vec<String>> {
     let folder = &settings.data_dir;
-    let Inspected { records, recovery, blobs } = look(folder)?;
+    let Inspected { records, recovery, blobs } = inspect_folder(folder)?;
     out!("{}: {} records, {} bitstreams", folder.display(), records.len(), blobs.len())?;
     let policies = policies::load(settings.policies_dir.as_deref())?;
     let found = Controller::inspect(policies, records, snic_front::wall_clock());
@@ -90,7 +90,7 @@ fn findings(settings: &Settings) -> Result<Vec<String>> {
 }
 
 fn dump(folder: &Path) -> Result<()> {
-    for (key, value) in look(folder)?.records {
+    for (key, value) in inspect_folder(folder)?.records {
         out!("{}", escaped_json(&shown(&key, &value))).context("print a record")?;
     }
     Ok(())
@@ -99,14 +99,14 @@ fn dump(folder: &Path) -> Result<()> {
 fn repair(settings: &Settings) -> Result<()> {
     let folder = &settings.data_dir;
     // Where there is none, none is made.
-    drop(look(folder)?);
+    drop(inspect_folder(folder)?);
     let opened = SledStore::open(folder, SledOptions::default())
         .with_context(|| format!("open the store in {}", folder.display()))?;
     if let Some(recovery) = opened.recovered {
         out!("{}", escaped_lines(&recovery.to_string()))?;
     }
     let policies = policies::load(settings.policies_dir.as_deref())?;
-    let Adopted { set_aside, .. } = adopt(&opened.store, policies)
+    let StoreAdoption { set_aside, .. } = adopt(&opened.store, policies)
         .context("it cannot be repaired; `snicd restore` replaces it by a backup")?;
     opened.store.close();
     for record in set_aside {

@@ -44,7 +44,7 @@ pub fn open(folder: &Path) -> Result<(Arc<dyn Store>, bool)> {
 }
 
 /// State that the records of a store give.
-pub struct Adopted {
+pub struct StoreAdoption {
     /// The controller that wrote them, without those that were set aside.
     pub controller: Controller,
     /// The records that were set aside now.
@@ -58,7 +58,7 @@ pub struct Adopted {
 ///
 /// # Errors
 /// The layout is another one, or what all else depends on cannot be used; nothing was changed.
-pub fn adopt(store: &dyn Store, policy: ControllerSettings) -> Result<Adopted> {
+pub fn adopt(store: &dyn Store, policy: ControllerSettings) -> Result<StoreAdoption> {
     let records = store.scan("").context("read the store")?;
     let was_whole = !records.iter().any(|(key, _)| is_set_aside(key));
     let recovered = Controller::recover_rest(policy, records, secret()?, snic_front::wall_clock());
@@ -73,7 +73,7 @@ pub fn adopt(store: &dyn Store, policy: ControllerSettings) -> Result<Adopted> {
     }
     write(store, set_aside.iter().flat_map(SetAside::writes))?;
     let is_whole = was_whole && set_aside.is_empty();
-    Ok(Adopted { controller, set_aside, is_whole })
+    Ok(StoreAdoption { controller, set_aside, is_whole })
 }
 
 /// Stores changes, in one batch.

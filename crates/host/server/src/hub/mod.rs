@@ -42,7 +42,7 @@ use crate::shell::{ControlPlane, Notice, ShellError};
 
 use ring::{KnownResources, Ring};
 
-pub(crate) use ring::Kept;
+pub(crate) use ring::RetainedChanges;
 
 /// Kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -327,7 +327,7 @@ pub(crate) struct RevisionExpired;
 
 /// Why a watch cannot resume from what the hub keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NotKept {
+pub(crate) enum ResumeRefusal {
     /// The revision is of an earlier run of the server.
     EarlierRun,
     /// Changes after it were dropped, or nobody was given it.
@@ -363,7 +363,10 @@ impl Hub {
     ///
     /// # Errors
     /// The control plane has ended.
-    pub async fn start(plane: &ControlPlane, kept: Kept) -> Result<Arc<Self>, ShellError> {
+    pub async fn start(
+        plane: &ControlPlane,
+        kept: RetainedChanges,
+    ) -> Result<Arc<Self>, ShellError> {
         let changes = plane.changes();
         let (known, floor) =
             plane.read_at(CallerLevel::Watches, CallerFlow::Server, KnownResources::of).await?;
@@ -372,7 +375,7 @@ impl Hub {
         Ok(hub)
     }
 
-    fn new(known: KnownResources, floor: u64, kept: Kept) -> Self {
+    fn new(known: KnownResources, floor: u64, kept: RetainedChanges) -> Self {
         let ring = Ring::new(known, floor, kept);
         let deleted = broadcast::Sender::new(DELETED_KEPT);
         Self { ring: Mutex::new(ring), start: floor, latest: AtomicU64::new(floor), deleted }
@@ -456,14 +459,14 @@ impl Hub {
     /// Follows a topic from a revision on.
     ///
     /// # Errors
-    /// [`NotKept`].
-    pub fn follow(self: &Arc<Self>, topic: Topic, from: u64) -> Result<Follower, NotKept> {
+    /// [`ResumeRefusal`].
+    pub fn follow(self: &Arc<Self>, topic: Topic, from: u64) -> Result<Follower, ResumeRefusal> {
         let mut ring = self.ring.lock();
         if from < self.start {
-            return Err(NotKept::EarlierRun);
+            return Err(ResumeRefusal::EarlierRun);
         }
         if !ring.keeps(&topic, from) || from > self.revision().max(now()) + AHEAD_MAX {
-            return Err(NotKept::Expired);
+            return Err(ResumeRefusal::Expired);
         }
         let latest = ring.subscribe(&topic);
         Ok(Follower { hub: Arc::clone(self), topic, seen: from, latest })
@@ -496,7 +499,7 @@ impl Hub {
                 }
                 Change::Region(..) | Change::Resource { tenant: None, .. } => CallerFlow::Server,
                 told => {
-                    let view = told_with(told);
+                    let view = reported_with(told);
                     return Ok(CachedView { as_of: change.revision, view });
                 }
             };
@@ -509,7 +512,7 @@ impl Hub {
 
 /// Resource that a change itself tells: as it was or, where it has few states and each is
 /// reported, as it is.
-fn told_with(change: &Change) -> Option<ResourceView> {
+fn reported_with(change: &Change) -> Option<ResourceView> {
     match change {
         Change::DagDeleted(dag) => Some(ResourceView::Dag(DagView::clone(dag))),
         Change::Logged(entry) => Some(ResourceView::Entry(LogEntry::clone(entry))),

@@ -61,7 +61,7 @@ impl KnownResources {
 
 /// Number of changes that are kept.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Kept {
+pub(crate) struct RetainedChanges {
     /// Number of changes of each owner.
     pub each: usize,
     pub total: usize,
@@ -134,7 +134,7 @@ struct TopicIndex {
 pub(super) struct Ring {
     /// Changes before this revision are not known.
     floor: u64,
-    kept: Kept,
+    kept: RetainedChanges,
     /// Changes by revision.
     changes: BTreeMap<u64, NumberedChange>,
     /// Lanes of the owners that have changes.
@@ -150,7 +150,7 @@ pub(super) struct Ring {
 
 impl Ring {
     /// No changes yet; those before `floor` are not known.
-    pub fn new(known: KnownResources, floor: u64, kept: Kept) -> Self {
+    pub fn new(known: KnownResources, floor: u64, kept: RetainedChanges) -> Self {
         Self {
             floor,
             kept,

@@ -12,7 +12,7 @@ fn operation(id: &str) -> OperationId {
 }
 
 fn hub(floor: u64, kept: usize) -> Arc<Hub> {
-    let kept = Kept { each: kept, total: 2 * kept };
+    let kept = RetainedChanges { each: kept, total: 2 * kept };
     Arc::new(Hub::new(KnownResources::default(), floor, kept))
 }
 
@@ -20,7 +20,7 @@ fn of(id: &str) -> Topic {
     Topic::Operation(operation(id))
 }
 
-fn revisions(hub: &Arc<Hub>, after: u64) -> Result<Vec<u64>, NotKept> {
+fn revisions(hub: &Arc<Hub>, after: u64) -> Result<Vec<u64>, ResumeRefusal> {
     resumed(hub, of("op"), after)
 }
 
@@ -65,15 +65,15 @@ fn a_watch_without_changes_advances_with_what_is_complete() {
 #[test]
 fn revisions_outside_the_ring_have_expired() {
     let hub = hub(10, 2);
-    assert_eq!(revisions(&hub, 9), Err(NotKept::EarlierRun));
-    assert_eq!(revisions(&hub, u64::MAX), Err(NotKept::Expired), "of nobody");
+    assert_eq!(revisions(&hub, 9), Err(ResumeRefusal::EarlierRun));
+    assert_eq!(revisions(&hub, u64::MAX), Err(ResumeRefusal::Expired), "of nobody");
     for now in [20, 30, 40] {
         hub.push(change("op"), now);
     }
-    assert_eq!(revisions(&hub, 10), Err(NotKept::Expired));
+    assert_eq!(revisions(&hub, 10), Err(ResumeRefusal::Expired));
     assert_eq!(revisions(&hub, 20), Ok(vec![30, 40]), "nothing after it is lost");
     hub.clear(50);
-    assert_eq!(revisions(&hub, 40), Err(NotKept::Expired));
+    assert_eq!(revisions(&hub, 40), Err(ResumeRefusal::Expired));
     assert_eq!(revisions(&hub, 50), Ok(vec![]));
     hub.push(change("op"), 60);
     assert_eq!(revisions(&hub, 50), Ok(vec![60]));
@@ -123,8 +123,8 @@ fn tenant_id(tenant: &str) -> TenantId {
     tenant.parse().expect("a label")
 }
 
-fn resumed(hub: &Arc<Hub>, topic: Topic, from: u64) -> Result<Vec<u64>, NotKept> {
-    seen(&mut hub.follow(topic, from)?).map_err(|RevisionExpired| NotKept::Expired)
+fn resumed(hub: &Arc<Hub>, topic: Topic, from: u64) -> Result<Vec<u64>, ResumeRefusal> {
+    seen(&mut hub.follow(topic, from)?).map_err(|RevisionExpired| ResumeRefusal::Expired)
 }
 
 /// A change of an NT type.
@@ -157,7 +157,11 @@ fn what_the_provider_changes_is_told_to_all_tenants() {
     for revision in 40..50 {
         hub.push(of_nt_type("nat"), revision);
     }
-    assert_eq!(resumed(&hub, of(Some("acme")), 10), Err(NotKept::Expired), "not all are kept");
+    assert_eq!(
+        resumed(&hub, of(Some("acme")), 10),
+        Err(ResumeRefusal::Expired),
+        "not all are kept"
+    );
 }
 
 #[test]
@@ -171,9 +175,13 @@ fn a_tenant_expires_only_its_own_revisions() {
     }
     assert_eq!(resumed(&hub, of("beta"), 10), Ok(vec![20]));
     assert_eq!(revisions(&hub, 10), Ok(vec![30]));
-    assert_eq!(resumed(&hub, of("acme"), 95), Err(NotKept::Expired));
+    assert_eq!(resumed(&hub, of("acme"), 95), Err(ResumeRefusal::Expired));
     assert_eq!(resumed(&hub, of("acme"), 96), Ok(vec![97, 98, 99]));
-    assert_eq!(resumed(&hub, Topic::Dags(None), 10), Err(NotKept::Expired), "not all are kept");
+    assert_eq!(
+        resumed(&hub, Topic::Dags(None), 10),
+        Err(ResumeRefusal::Expired),
+        "not all are kept"
+    );
     assert_eq!(resumed(&hub, Topic::Dags(None), 96), Ok(vec![97, 98, 99]));
 }
 
@@ -185,12 +193,12 @@ fn over_the_total_the_one_with_most_loses_its_oldest() {
         hub.push(of_dag(tenant), now);
     }
     hub.push(of_dag("e"), 26);
-    assert_eq!(resumed(&hub, of("b"), 10), Err(NotKept::Expired));
+    assert_eq!(resumed(&hub, of("b"), 10), Err(ResumeRefusal::Expired));
     assert_eq!(resumed(&hub, of("b"), 21), Ok(vec![22, 23]));
     hub.push(of_dag("f"), 27);
     hub.push(of_dag("g"), 28);
     assert_eq!(resumed(&hub, of("a"), 20), Ok(vec![]), "of equals, the oldest goes");
-    assert_eq!(resumed(&hub, of("a"), 10), Err(NotKept::Expired));
+    assert_eq!(resumed(&hub, of("a"), 10), Err(ResumeRefusal::Expired));
     for (tenant, last) in [("c", 24), ("d", 25), ("e", 26), ("f", 27), ("g", 28)] {
         assert_eq!(resumed(&hub, of(tenant), 23), Ok(vec![last]));
     }

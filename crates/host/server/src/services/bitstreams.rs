@@ -19,8 +19,8 @@ use tonic::{Request, Response, Streaming};
 
 use super::watching::{Event, Events, WatchSpec};
 use super::{
-    Missing, RpcResult, Services, absent, check_owner, consolidation, etag, listing, repeat_of,
-    reply_as, request_id,
+    MissingPolicy, RpcResult, Services, absent, check_owner, consolidation, etag, listing,
+    repeat_of, reply_as, request_id,
 };
 use crate::error::{OperationKind, failure};
 use crate::hub::Topic;
@@ -151,7 +151,7 @@ impl BitstreamService for Services {
             Ok(()) => self.ask(&caller, repeat, command, OperationKind::Delete).await,
             Err(failure) => Err(failure),
         };
-        let operation = Missing::from(request.allow_missing).or_begun(reply, &caller)?;
+        let operation = MissingPolicy::from(request.allow_missing).or_begun(reply, &caller)?;
         Ok(Response::new(v1::DeleteBitstreamResponse { operation }))
     }
 

@@ -13,7 +13,8 @@ use tonic::{Request, Response, Status};
 
 use super::watching::{Event, Events, WatchSpec};
 use super::{
-    Missing, RpcResult, Services, absent, consolidation, guarded, listing, repeat_of, reply_as,
+    MissingPolicy, RpcResult, Services, absent, consolidation, guarded, listing, repeat_of,
+    reply_as,
 };
 use crate::error::{OperationKind, failure};
 use crate::hub::Topic;
@@ -201,7 +202,7 @@ impl CardService for Services {
         let card = name::card("name", &request.name).map_err(ApiError::from)?;
         let command = guarded(&request.etag, Command::RemoveCard { card });
         let reply = self.ask(&caller, repeat, command, OperationKind::Delete).await;
-        Missing::from(request.allow_missing).or_done(reply)?;
+        MissingPolicy::from(request.allow_missing).or_done(reply)?;
         Ok(Response::new(v1::RemoveCardResponse {}))
     }
 

@@ -14,7 +14,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::watching::{Event, WatchSpec};
-use super::{Missing, RpcResult, Services, absent, etag, listing, repeat_of, unexpected};
+use super::{MissingPolicy, RpcResult, Services, absent, etag, listing, repeat_of, unexpected};
 use crate::error::OperationKind;
 use crate::hub::Topic;
 use crate::wire;
@@ -135,7 +135,7 @@ impl DagService for Services {
         let repeat = repeat_of(&request.request_id)?;
         let command = Command::DeleteDag { name, etag: etag(&request.etag) };
         let reply = self.ask(&caller, repeat, command, OperationKind::Delete).await;
-        let operation = match Missing::from(request.allow_missing).or_deleted(reply)? {
+        let operation = match MissingPolicy::from(request.allow_missing).or_deleted(reply)? {
             Some(Reply::Operation(view)) => wire::operation(&view, &caller),
             Some(other) => return Err(unexpected(&other).into()),
             None => wire::decided(target, Verb::Delete, wire::nothing()),

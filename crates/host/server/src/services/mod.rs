@@ -7,6 +7,7 @@ mod audit;
 mod authorization;
 mod batches;
 mod bitstreams;
+mod card_work;
 mod cards;
 mod consolidation;
 mod dags;
@@ -36,7 +37,7 @@ use snic_front::error::shutting_down;
 use snic_front::fields::{etag, repeat_of, request_id};
 use snic_front::listing;
 use snic_front::settings::Limits;
-use snic_front::share::{CallerFlow, CallerLevel, Places};
+use snic_front::share::{CallerFlow, CallerLevel, PermitPool};
 use snic_front::uploads::UploadCheck;
 use snic_front::workshop::Workshop;
 use tokio::sync::{Semaphore, watch};
@@ -63,10 +64,10 @@ struct Shared {
     plane: ControlPlane,
     hub: Arc<Hub>,
     limits: Limits,
-    uploads: Places,
-    batches: Places,
-    packet_watches: Places,
-    traffic_runs: Places,
+    uploads: PermitPool,
+    batches: PermitPool,
+    packet_watches: PermitPool,
+    traffic_runs: PermitPool,
     /// Thread for work that takes more than a moment.
     workshop: Workshop,
     /// One search of a card at a time: it takes a processor for some milliseconds.
@@ -89,19 +90,19 @@ impl Services {
             plane,
             hub,
             limits: settings.front.limits.clone(),
-            uploads: Places::uploads(
+            uploads: PermitPool::uploads(
                 settings.front.limits.uploads_max,
                 settings.front.limits.uploads_per_caller_max,
             ),
-            batches: Places::batches(
+            batches: PermitPool::batches(
                 settings.front.limits.batches_max,
                 settings.front.limits.batches_per_caller_max,
             ),
-            packet_watches: Places::packet_watches(
+            packet_watches: PermitPool::packet_watches(
                 settings.front.limits.packet_watches_max,
                 settings.front.limits.packet_watches_per_caller_max,
             ),
-            traffic_runs: Places::traffic_runs(
+            traffic_runs: PermitPool::traffic_runs(
                 settings.front.limits.traffic_runs_max,
                 settings.front.limits.traffic_runs_per_caller_max,
             ),
@@ -215,18 +216,18 @@ fn guarded(etag: &str, command: Command) -> Command {
 
 /// Whether the resource that a request deletes may be missing: its `allow_missing`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Missing {
+enum MissingPolicy {
     Allowed,
     AnError,
 }
 
-impl From<bool> for Missing {
+impl From<bool> for MissingPolicy {
     fn from(allow_missing: bool) -> Self {
         if allow_missing { Self::Allowed } else { Self::AnError }
     }
 }
 
-impl Missing {
+impl MissingPolicy {
     /// A reply, or `None` where there was nothing to delete and that is fine. A resource that the caller
     /// may not see is missing to it.
     fn or_deleted(self, reply: Result<Reply, ApiError>) -> Result<Option<Reply>, ApiError> {

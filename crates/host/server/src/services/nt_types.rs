@@ -12,7 +12,7 @@ use tonic::{Request, Response};
 
 use super::watching::{Event, Events, WatchSpec};
 use super::{
-    Missing, RpcResult, Services, absent, check_owner, etag, listing, repeat_of, reply_as,
+    MissingPolicy, RpcResult, Services, absent, check_owner, etag, listing, repeat_of, reply_as,
 };
 use crate::error::OperationKind;
 use crate::hub::Topic;
@@ -85,7 +85,7 @@ impl NetworkTaskService for Services {
             Ok(()) => self.ask(&caller, repeat, command, OperationKind::Delete).await,
             Err(failure) => Err(failure),
         };
-        Missing::from(request.allow_missing).or_done(reply)?;
+        MissingPolicy::from(request.allow_missing).or_done(reply)?;
         Ok(Response::new(Default::default()))
     }
 

@@ -16,7 +16,7 @@ use snic_front::settings::WAIT_MAX;
 use tonic::{Request, Response};
 
 use super::watching::{Event, Events, WatchSpec};
-use super::{Missing, RpcResult, Services, absent, listing, repeat_of, reply_as, stopped};
+use super::{MissingPolicy, RpcResult, Services, absent, listing, repeat_of, reply_as, stopped};
 use crate::error::OperationKind;
 use crate::hub::Topic;
 use crate::wire;
@@ -115,7 +115,7 @@ impl OperationService for Services {
         let repeat = repeat_of(&request.request_id)?;
         let command = Command::DeleteOperation { id };
         let reply = self.ask(&caller, repeat, command, OperationKind::Change).await;
-        Missing::from(request.allow_missing).or_done(reply)?;
+        MissingPolicy::from(request.allow_missing).or_done(reply)?;
         Ok(Response::new(Default::default()))
     }
 

@@ -12,14 +12,16 @@ use snic_api::v1::orchestration_service_server::OrchestrationService;
 use snic_controller::{BindingView, Command, Controller, Reply};
 use snic_domain::{BindingState, BindingTarget, Caller, TenantId, VmId};
 use snic_front::error::shutting_down;
-use snic_front::gate::{Deadline, Passage, caller, out_of_time, passage};
+use snic_front::gate::{CallAuthorizer, Deadline, caller, out_of_time, passage};
 use snic_front::settings::WAIT_MAX;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::authorization::binding as policy_binding;
 use super::watching::{Event, WatchSpec};
-use super::{Missing, RpcResult, Services, absent, guarded, listing, repeat_of, reply_as, stopped};
+use super::{
+    MissingPolicy, RpcResult, Services, absent, guarded, listing, repeat_of, reply_as, stopped,
+};
 use crate::error::OperationKind;
 use crate::hub::Topic;
 
@@ -38,7 +40,7 @@ impl OrchestrationService for Services {
         let reply = self.ask(&caller, repeat, Command::BindVm(spec), OperationKind::Change).await?;
         let begun = reply_as!(reply, Reply::Binding(view) => view)?;
         let until = deadline.map_or_else(|| Instant::now() + WAIT_MAX, |Deadline(at)| at);
-        let view = self.settled(&caller, *begun, until).await?;
+        let view = self.wait_until_bound(&caller, *begun, until).await?;
         match view.record.state {
             BindingState::Bound => Ok(Response::new(binding_to_wire(&view).into())),
             _ => Err(not_bound(&vm, &view).into()),
@@ -60,7 +62,7 @@ impl OrchestrationService for Services {
         let repeat = repeat_of(&request.request_id)?;
         let command = guarded(&request.etag, Command::UnbindVm { vm, tenant });
         let reply = self.ask(&caller, repeat, command, OperationKind::Change).await;
-        match Missing::from(request.allow_missing).or_deleted(reply)? {
+        match MissingPolicy::from(request.allow_missing).or_deleted(reply)? {
             None => Ok(Response::new(v1::UnbindVmResponse::default())),
             Some(reply) => {
                 reply_as!(reply, Reply::Binding(view) => Response::new(binding_to_wire(&view).into()))
@@ -172,7 +174,7 @@ impl Services {
     /// another's machine is then as one that is not bound.
     async fn decide_unbind(
         &self,
-        passage: &Passage,
+        passage: &CallAuthorizer,
         caller: &Caller,
         vm: &VmId,
         tenant: Option<&TenantId>,
@@ -196,7 +198,7 @@ impl Services {
     /// The machines that the caller may keep bound, and those that it may not: they are as missing.
     async fn reachable(
         &self,
-        passage: &Passage,
+        passage: &CallAuthorizer,
         caller: &Caller,
         vms: Vec<VmId>,
     ) -> Result<(Vec<VmId>, Vec<VmId>), ApiError> {
@@ -243,7 +245,7 @@ fn not_bound(vm: &VmId, view: &BindingView) -> ApiError {
 
 impl Services {
     /// Waits until the binding is bound or has ended.
-    async fn settled(
+    async fn wait_until_bound(
         &self,
         caller: &Caller,
         begun: BindingView,

@@ -14,7 +14,7 @@ use tonic::{Request, Status};
 
 use super::Services;
 use super::cards::regions;
-use super::watching::{Event, Told, WatchSpec};
+use super::watching::{Event, WatchContent, WatchSpec};
 use crate::hub::{ChangeKind, ResourceView, Topic};
 use crate::wire;
 
@@ -84,12 +84,12 @@ fn everything(controller: &Controller, events_max: usize) -> Vec<ResourceView> {
 
 fn change(event: Event<'_, ResourceView>) -> PageChange {
     let (kind, view) = match event.told {
-        Told::Seen(kind, view) => (kind, view),
-        Told::Gone(ResourceKey::Region(card, region)) => {
+        WatchContent::Seen(kind, view) => (kind, view),
+        WatchContent::Gone(ResourceKey::Region(card, region)) => {
             let region = v1::Region { name: name::of_region(card, *region), ..Default::default() };
             return PageChange::Deleted(PageResource::Region(region));
         }
-        Told::Bookmark | Told::Gone(_) => return PageChange::InitialStateSent,
+        WatchContent::Bookmark | WatchContent::Gone(_) => return PageChange::InitialStateSent,
     };
     let resource = match view {
         ResourceView::Dag(view) => PageResource::Dag(wire::dag(view, DagReader::Operator)),

@@ -11,7 +11,7 @@ use snic_front::gate::caller;
 use tonic::{Request, Response};
 
 use super::watching::{Event, Events, WatchSpec};
-use super::{Missing, RpcResult, Services, absent, etag, listing, repeat_of, reply_as};
+use super::{MissingPolicy, RpcResult, Services, absent, etag, listing, repeat_of, reply_as};
 use crate::error::OperationKind;
 use crate::hub::Topic;
 use crate::wire;
@@ -102,7 +102,7 @@ impl ClassificationService for Services {
         let repeat = repeat_of(&request.request_id)?;
         let command = Command::DeleteRule { id, etag: etag(&request.etag) };
         let reply = self.ask(&caller, repeat, command, OperationKind::Delete).await;
-        Missing::from(request.allow_missing).or_done(reply)?;
+        MissingPolicy::from(request.allow_missing).or_done(reply)?;
         Ok(Response::new(Default::default()))
     }
 

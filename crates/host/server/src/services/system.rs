@@ -18,7 +18,7 @@ use tonic::{Request, Response, Status};
 
 use super::{RpcResult, Services, repeat_of};
 use crate::error::OperationKind;
-use crate::shell::{ControlPlane, Pinned};
+use crate::shell::{ControlPlane, PinnedBlobs};
 
 /// Bytes of one chunk of a backup: below the 4 MiB that clients accept.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -109,7 +109,7 @@ fn send(chunks: &Chunks, bytes: &[u8]) -> bool {
 /// backup, and one that is uploaded after the snapshot is not.
 fn send_backup(plane: &ControlPlane, chunks: &Chunks) -> Result<(), StoreError> {
     let store = Arc::clone(plane.store());
-    let pinned: Pinned = plane.pin(store.list_blobs()?);
+    let pinned: PinnedBlobs = plane.pin(store.list_blobs()?);
     let folder = tempfile::tempdir().map_err(|e| StoreError::io("make a folder", e))?;
     let path = folder.path().join("snapshot");
     store.snapshot(&path)?;

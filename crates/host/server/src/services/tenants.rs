@@ -11,7 +11,7 @@ use snic_front::gate::caller;
 use tonic::{Request, Response};
 
 use super::watching::{Event, Events, WatchSpec};
-use super::{Missing, RpcResult, Services, absent, etag, listing, repeat_of, reply_as};
+use super::{MissingPolicy, RpcResult, Services, absent, etag, listing, repeat_of, reply_as};
 use crate::error::OperationKind;
 use crate::hub::Topic;
 use crate::wire;
@@ -95,7 +95,7 @@ impl TenantService for Services {
         let repeat = repeat_of(&request.request_id)?;
         let command = Command::DeleteTenant { id, force: request.force, etag };
         let reply = self.ask(&caller, repeat, command, OperationKind::Delete).await;
-        let operation = Missing::from(request.allow_missing).or_begun(reply, &caller)?;
+        let operation = MissingPolicy::from(request.allow_missing).or_begun(reply, &caller)?;
         Ok(Response::new(v1::DeleteTenantResponse { operation }))
     }
 

@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
+use super::card_work::{blocking, invalid_state};
 use super::traffic_run::TrafficStream;
 use super::{RpcResult, Services, absent, stopped};
 use crate::wire;
@@ -34,7 +35,7 @@ const CHECK: Duration = Duration::from_secs(1);
 type Messages = mpsc::Sender<Result<v1::WatchPacketsResponse, Status>>;
 
 /// A watch of a DAG's packets.
-struct Watched {
+struct DagPacketWatch {
     caller: Caller,
     name: DagName,
     uid: DagUid,
@@ -73,7 +74,7 @@ impl TrafficService for Services {
         let watch = blocking(move || window.watch(uid, bytes)).await?;
         let watch = watch.map_err(|error| unwatchable(&error))?;
         let (sender, messages) = mpsc::channel(MESSAGES_WAITING);
-        let watched = Watched { caller, name, uid, view, checked: Instant::now() };
+        let watched = DagPacketWatch { caller, name, uid, view, checked: Instant::now() };
         let services = self.clone();
         tokio::spawn(async move {
             if let Err(error) = services.forward(watch, watched, &sender).await {
@@ -101,7 +102,7 @@ impl Services {
     async fn forward(
         &self,
         mut watch: Box<dyn PacketWatch>,
-        mut watched: Watched,
+        mut watched: DagPacketWatch,
         sender: &Messages,
     ) -> Result<(), ApiError> {
         let mut stopping = self.0.stopping.clone();
@@ -137,7 +138,7 @@ impl Services {
     }
 }
 
-impl Watched {
+impl DagPacketWatch {
     /// Reads the DAG again.
     async fn check(&mut self, services: &Services) -> Result<(), ApiError> {
         self.view = services.dag(&self.caller, self.name.clone()).await?;
@@ -206,24 +207,12 @@ impl Watched {
     }
 }
 
-/// Runs work that may wait for a card.
-pub(super) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, ApiError> {
-    // It fails only where the work panicked or the runtime stops.
-    tokio::task::spawn_blocking(work).await.map_err(|_| shutting_down())
-}
-
 fn packet_bytes(asked: u32) -> Result<u32, ApiError> {
     if asked <= PACKET_BYTES_MAX {
         return Ok(asked);
     }
     let rule = format_args!("{asked} bytes of each packet; allowed: 0 to {PACKET_BYTES_MAX}");
     Err(ApiError::in_field(ErrorReason::InvalidField, "packet_bytes_max", rule))
-}
-
-pub(super) fn invalid_state(name: &DagName, text: &str) -> ApiError {
-    ApiError::new(ErrorReason::InvalidState, text).precondition("STATE", name, text)
 }
 
 fn unwatchable(error: &WatchError) -> ApiError {

@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Response, Status};
 
-use super::traffic::{blocking, invalid_state};
+use super::card_work::{blocking, invalid_state};
 use super::{RpcResult, Services, absent, stopped};
 use crate::wire;
 
@@ -62,7 +62,6 @@ struct Run {
 }
 
 impl Services {
-    /// `RunTraffic`.
     pub(super) async fn start_traffic(
         &self,
         caller: Caller,

@@ -17,7 +17,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
 use super::{Services, stopped};
-use crate::hub::{ChangeKind, ChangedResource, Follower, FromView, NotKept, Topic};
+use crate::hub::{ChangeKind, ChangedResource, Follower, FromView, ResumeRefusal, Topic};
 use crate::wire;
 
 /// Events queued for a reader, in addition to the ring and the transport's buffers.
@@ -30,7 +30,7 @@ const PIECE: usize = 256;
 
 /// Content of an event.
 #[derive(Debug)]
-pub(crate) enum Told<'a, V> {
+pub(crate) enum WatchContent<'a, V> {
     /// Nothing but a revision.
     Bookmark,
     /// A resource, as it is or, deleted, was.
@@ -41,7 +41,7 @@ pub(crate) enum Told<'a, V> {
 
 /// A change of a resource, or a bookmark.
 pub(crate) struct Event<'a, V> {
-    pub told: Told<'a, V>,
+    pub told: WatchContent<'a, V>,
     pub revision: u64,
 }
 
@@ -49,10 +49,12 @@ impl<V> Event<'_, V> {
     /// The type on the wire.
     pub const fn kind(&self) -> v1::EventType {
         match &self.told {
-            Told::Bookmark => v1::EventType::Bookmark,
-            Told::Seen(ChangeKind::Added, _) => v1::EventType::Added,
-            Told::Seen(ChangeKind::Modified, _) => v1::EventType::Modified,
-            Told::Seen(ChangeKind::Deleted, _) | Told::Gone(_) => v1::EventType::Deleted,
+            WatchContent::Bookmark => v1::EventType::Bookmark,
+            WatchContent::Seen(ChangeKind::Added, _) => v1::EventType::Added,
+            WatchContent::Seen(ChangeKind::Modified, _) => v1::EventType::Modified,
+            WatchContent::Seen(ChangeKind::Deleted, _) | WatchContent::Gone(_) => {
+                v1::EventType::Deleted
+            }
         }
     }
 
@@ -63,9 +65,9 @@ impl<V> Event<'_, V> {
         named: impl FnOnce(String) -> M,
     ) -> Option<M> {
         match &self.told {
-            Told::Bookmark => None,
-            Told::Seen(_, view) => Some(of(view)),
-            Told::Gone(name) => Some(named(wire::name(name))),
+            WatchContent::Bookmark => None,
+            WatchContent::Seen(_, view) => Some(of(view)),
+            WatchContent::Gone(name) => Some(named(wire::name(name))),
         }
     }
 }
@@ -83,15 +85,15 @@ pub(crate) struct WatchSpec<A, E> {
 pub(crate) type Events<T> = ReceiverStream<Result<T, Status>>;
 
 /// Existing resources, and the revision that they were read at.
-struct Piece<V> {
+struct SnapshotPiece<V> {
     /// Each with when it was made and changed, where that is stored.
     views: Vec<(V, Option<Stamp>)>,
     revision: u64,
 }
 
 /// The resources that a watch sends before changes, and how.
-struct Existing<V, A> {
-    first: Piece<V>,
+struct ExistingResources<V, A> {
+    first: SnapshotPiece<V>,
     /// Resources deleted since the revision that it resumes from.
     gone: Vec<ResourceKey>,
     /// 0: all, as they are.
@@ -151,23 +153,23 @@ impl Services {
             deleted: hub.deleted(),
         };
         let kept = match resume {
-            0 => Err(NotKept::EarlierRun),
+            0 => Err(ResumeRefusal::EarlierRun),
             _ => hub.follow(topic.clone(), resume),
         };
         let (existing, follower) = match kept {
             Ok(follower) => (None, follower),
-            Err(NotKept::Expired) => return Err(expired()),
+            Err(ResumeRefusal::Expired) => return Err(expired()),
             // What is of no kind is not stored.
-            Err(NotKept::EarlierRun) if resume > 0 && topic.kind().is_none() => {
+            Err(ResumeRefusal::EarlierRun) if resume > 0 && topic.kind().is_none() => {
                 return Err(expired());
             }
-            Err(NotKept::EarlierRun) => {
+            Err(ResumeRefusal::EarlierRun) => {
                 // Before the state is read, so that no change after it is missed.
                 let mut follower = hub.follow_from_now(topic.clone());
                 let piece = Arc::new(piece);
                 let (gone, first) = self.beginning(&caller, &topic, resume, &piece).await?;
                 follower.skip_to(first.revision);
-                (Some(Existing { first, gone, since: resume, piece, caller }), follower)
+                (Some(ExistingResources { first, gone, since: resume, piece, caller }), follower)
             }
         };
         let (sender, events) = mpsc::channel(EVENTS_WAITING_MAX);
@@ -193,7 +195,7 @@ impl Services {
         topic: &Topic,
         since: u64,
         piece: &Arc<A>,
-    ) -> Result<(Vec<ResourceKey>, Piece<V>), ApiError>
+    ) -> Result<(Vec<ResourceKey>, SnapshotPiece<V>), ApiError>
     where
         V: FromView,
         A: Fn(&Controller, &Caller, Option<&V>, usize) -> Vec<V> + Send + Sync + 'static,
@@ -211,7 +213,7 @@ impl Services {
         let (found, revision) = self.read_at(caller, query).await?;
         let (gone, views) = found.map_err(|RevisionTooOld| expired())?;
         let gone = gone.into_iter().filter(|name| topic.has(name)).collect();
-        Ok((gone, Piece { views, revision }))
+        Ok((gone, SnapshotPiece { views, revision }))
     }
 
     /// The next existing resources, after the given one.
@@ -220,7 +222,7 @@ impl Services {
         caller: &Caller,
         piece: &Arc<A>,
         after: V,
-    ) -> Result<Piece<V>, ApiError>
+    ) -> Result<SnapshotPiece<V>, ApiError>
     where
         V: FromView,
         A: Fn(&Controller, &Caller, Option<&V>, usize) -> Vec<V> + Send + Sync + 'static,
@@ -230,7 +232,7 @@ impl Services {
             read_piece(controller, caller, &*piece, Some(&after))
         };
         let (views, revision) = self.read_at(caller, query).await?;
-        Ok(Piece { views, revision })
+        Ok(SnapshotPiece { views, revision })
     }
 
     /// Sends what exists, and what of it is included in which revision where that is later than the
@@ -238,18 +240,18 @@ impl Services {
     async fn send_existing<V, T, A>(
         &self,
         wire: &impl Fn(Event<'_, V>) -> T,
-        existing: Existing<V, A>,
+        existing: ExistingResources<V, A>,
         sender: &mpsc::Sender<Result<T, Status>>,
     ) -> Result<BTreeMap<ChangedResource, u64>, ReaderGone>
     where
         V: FromView,
         A: Fn(&Controller, &Caller, Option<&V>, usize) -> Vec<V> + Send + Sync + 'static,
     {
-        let Existing { first, gone, since, piece, caller } = existing;
+        let ExistingResources { first, gone, since, piece, caller } = existing;
         // The revision to resume from comes with the bookmark: until then, that of the beginning.
         let revision = since;
         for name in &gone {
-            self.send(sender, wire(Event { told: Told::Gone(name), revision })).await?;
+            self.send(sender, wire(Event { told: WatchContent::Gone(name), revision })).await?;
         }
         let mut included = BTreeMap::new();
         let begun = first.revision;
@@ -272,7 +274,7 @@ impl Services {
                     Some(stamp) if stamp.created <= since && since > 0 => ChangeKind::Modified,
                     _ => ChangeKind::Added,
                 };
-                let told = Told::Seen(kind, view);
+                let told = WatchContent::Seen(kind, view);
                 self.send(sender, wire(Event { told, revision })).await?;
             }
             let is_last = next.views.len() < PIECE;
@@ -292,7 +294,7 @@ impl Services {
     async fn follow<V, T, A>(
         self,
         wire: impl Fn(Event<'_, V>) -> T,
-        existing: Option<Existing<V, A>>,
+        existing: Option<ExistingResources<V, A>>,
         mut follower: Follower,
         sender: mpsc::Sender<Result<T, Status>>,
     ) -> Result<(), ReaderGone>
@@ -301,7 +303,7 @@ impl Services {
         T: Send,
         A: Fn(&Controller, &Caller, Option<&V>, usize) -> Vec<V> + Send + Sync + 'static,
     {
-        let bookmark = |revision| wire(Event { told: Told::Bookmark, revision });
+        let bookmark = |revision| wire(Event { told: WatchContent::Bookmark, revision });
         // Per resource, the last change that its sent state includes: earlier ones are skipped.
         let mut included: BTreeMap<ChangedResource, u64> = BTreeMap::new();
         if let Some(existing) = existing {
@@ -330,9 +332,9 @@ impl Services {
                     return self.end(&sender, shutting_down()).await;
                 };
                 let told = match (&cached.view, &*change.change) {
-                    (_, Change::ResourceDeleted { name, .. }) => Told::Gone(name),
+                    (_, Change::ResourceDeleted { name, .. }) => WatchContent::Gone(name),
                     (Some(view), _) => match V::of(view) {
-                        Some(view) => Told::Seen(change.change_kind, view),
+                        Some(view) => WatchContent::Seen(change.change_kind, view),
                         None => continue,
                     },
                     (None, _) => continue,

@@ -8,7 +8,7 @@ use snic_controller::{
     BatchNo, CallId, CardCommand, CardReport, Change, Command, ControlError, Controller, Effect,
     Event, NumberedBatch, Outbox, Reply, Request, SetAside,
 };
-use snic_domain::{CardId, Digest, TenantId};
+use snic_domain::{CardId, Digest};
 use snic_front::wall_clock;
 use snic_ports::store::{Batch, RECORD_BYTES_MAX, Store, StoreError, Write, check_limits};
 use snic_telemetry::metrics::{QUEUES, SET_ASIDE, UNWRITABLE, instruments};
@@ -17,7 +17,8 @@ use tokio::sync::{broadcast, oneshot};
 
 use super::card_thread::CardThread;
 use super::inbox::Inbox;
-use super::lines::{Line, Lines};
+use super::lines::{LogLine, LogLines};
+use super::message::{DeferredReply, Message};
 use super::search_thread::Searches;
 use super::steps::Steps;
 use super::{Notice, Pins, traced};
@@ -27,24 +28,6 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// Microseconds by which a revision is later before it is said again that all up to it were told.
 const COMPLETENESS_STEP: u64 = 10_000;
-
-/// Answers a read. Run once all that shows in the reader's reads is durable.
-pub(super) type DeferredReply = Box<dyn FnOnce() + Send>;
-
-/// A read of the state; its answer waits until the state that it saw is durable.
-pub(super) type Query = Box<dyn FnOnce(&Controller) -> DeferredReply + Send>;
-
-/// Messages to the thread.
-pub(super) enum Message {
-    Request(Box<Request>, oneshot::Sender<Result<Reply, ControlError>>, Trace),
-    /// A read of a tenant, or of somebody who sees everything.
-    Read(Query, Option<TenantId>),
-    Event(Event),
-    /// The batch with this number is durable, or the store failed.
-    Durable(BatchNo, Result<(), StoreError>),
-    DropIfUnused(Digest),
-    Stop,
-}
 
 /// Where effects are sent.
 pub(super) struct Outlets {
@@ -57,17 +40,17 @@ pub(super) struct Outlets {
 }
 
 /// Entries of the outbox.
-enum Waiting {
+enum OutboxEntry {
     Card(CardId, CardCommand, Trace),
     Reply(CallId, Result<Reply, ControlError>),
     /// With its revision.
-    Emit(u64, Change, Option<Line>),
+    Emit(u64, Change, Option<LogLine>),
     DropBlob(Digest),
     Search(CardId, u32),
     Read(DeferredReply),
 }
 
-impl Waiting {
+impl OutboxEntry {
     /// Whether it may leave before the entries ahead of it are stored, if that takes long: reads,
     /// samples, and rates, which no record holds; and answers, since all that are left answer
     /// requests that change nothing, or have no receiver.
@@ -128,9 +111,9 @@ pub(super) struct Actor {
     outlets: Outlets,
     calls: HashMap<CallId, oneshot::Sender<Result<Reply, ControlError>>>,
     next_call: u64,
-    outbox: Outbox<Waiting>,
+    outbox: Outbox<OutboxEntry>,
     steps: Steps,
-    lines: Lines,
+    lines: LogLines,
     /// Why the store could not be written at the last check, if so: the answer of the system, without paths.
     unwritable: Option<String>,
     /// The revisions of the changes that wait.
@@ -142,7 +125,7 @@ pub(super) struct Actor {
 impl Actor {
     pub fn new(controller: Controller, outlets: Outlets) -> Self {
         Self {
-            lines: Lines::of(&controller),
+            lines: LogLines::of(&controller),
             controller,
             outlets,
             calls: HashMap::new(),
@@ -171,7 +154,7 @@ impl Actor {
             if stopping && self.outbox.is_durable() {
                 return Ok(());
             }
-            self.look_at_store();
+            self.check_store();
             if stopping && self.unwritable.is_some() {
                 let reason = "it was stopped while it could not be written".to_owned();
                 return Err(StoreError::Stopped(reason));
@@ -197,7 +180,7 @@ impl Actor {
 
     /// Checks whether the store can be written. While it cannot, changes are rejected, the effects
     /// of earlier ones wait, and their callers get an error; reads and samples go on.
-    fn look_at_store(&mut self) {
+    fn check_store(&mut self) {
         let failure = self.outlets.store.unavailable();
         let was_writable = self.unwritable.is_none();
         if was_writable == failure.is_none() {
@@ -281,13 +264,13 @@ impl Actor {
                 }
             }
             Message::Read(query, reader) => {
-                let reply = Waiting::Read(query(&self.controller));
+                let reply = OutboxEntry::Read(query(&self.controller));
                 match reader {
                     Some(tenant) => self.outbox.defer_read_of(&tenant, reply),
                     None => self.outbox.defer(reply),
                 }
             }
-            Message::DropIfUnused(digest) => self.outbox.defer(Waiting::DropBlob(digest)),
+            Message::DropIfUnused(digest) => self.outbox.defer(OutboxEntry::DropBlob(digest)),
             Message::Durable(..) | Message::Stop => {}
         }
         Ok(())
@@ -306,17 +289,19 @@ impl Actor {
         drop(span);
         let mut revision = tx.revision();
         let batch = self.outbox.submit(tx, |effect| match effect {
-            Effect::Card { card, command } => Waiting::Card(card, command, trace.clone()),
-            Effect::Reply { call, result } => Waiting::Reply(call, result),
+            Effect::Card { card, command } => OutboxEntry::Card(card, command, trace.clone()),
+            Effect::Reply { call, result } => OutboxEntry::Reply(call, result),
             Effect::Emit(change) => {
                 let line = self.lines.line(&change, &self.controller);
                 let own = revision;
                 revision += 1;
                 self.untold.push_back(own);
-                Waiting::Emit(own, change, line)
+                OutboxEntry::Emit(own, change, line)
             }
-            Effect::DropBlob(digest) => Waiting::DropBlob(digest),
-            Effect::Search { card, reconfigurations } => Waiting::Search(card, reconfigurations),
+            Effect::DropBlob(digest) => OutboxEntry::DropBlob(digest),
+            Effect::Search { card, reconfigurations } => {
+                OutboxEntry::Search(card, reconfigurations)
+            }
         });
         if let Some(NumberedBatch { number, writes }) = batch {
             let writes = writes.into_iter().map(|(key, value)| Write { key, value }).collect();
@@ -341,18 +326,18 @@ impl Actor {
         let mut is_asked_for = false;
         for waiting in self.outbox.withdraw(number) {
             match waiting {
-                Waiting::Reply(call, _) => {
+                OutboxEntry::Reply(call, _) => {
                     is_asked_for = true;
                     if let Some(answer) = self.calls.remove(&call) {
                         // The caller may have given up.
                         let _ = answer.send(Err(does_not_fit()));
                     }
                 }
-                Waiting::Emit(..) => drop(self.untold.pop_back()),
-                Waiting::Card(..)
-                | Waiting::DropBlob(_)
-                | Waiting::Search(..)
-                | Waiting::Read(_) => {}
+                OutboxEntry::Emit(..) => drop(self.untold.pop_back()),
+                OutboxEntry::Card(..)
+                | OutboxEntry::DropBlob(_)
+                | OutboxEntry::Search(..)
+                | OutboxEntry::Read(_) => {}
             }
         }
         let store = &self.outlets.store;
@@ -365,7 +350,7 @@ impl Actor {
         }
         let restarted = self.controller.restarted(records, wall_clock());
         self.controller = restarted.map_err(|error| StoreError::Stopped(error.to_string()))?;
-        self.lines = Lines::of(&self.controller);
+        self.lines = LogLines::of(&self.controller);
         // Commands that were under way were of the controller before: each card is read back.
         self.outlets.cards.values().for_each(CardThread::reopen);
         Ok(())
@@ -405,16 +390,16 @@ impl Actor {
             self.carry_out(waiting);
         }
         if self.unwritable.is_some() {
-            for waiting in self.outbox.take_where(Waiting::stores_nothing) {
+            for waiting in self.outbox.take_where(OutboxEntry::stores_nothing) {
                 self.carry_out(waiting);
             }
         }
-        self.tell_completeness();
+        self.report_completeness();
         QUEUES.set(self.outbox.len(), self.calls.len() + self.outlets.messages.waiting());
     }
 
     /// Says from time to time up to which revision all changes were told.
-    fn tell_completeness(&mut self) {
+    fn report_completeness(&mut self) {
         let complete = match self.untold.front() {
             Some(first) => first.saturating_sub(1),
             None => self.controller.revision(wall_clock()),
@@ -426,9 +411,9 @@ impl Actor {
         }
     }
 
-    fn carry_out(&mut self, waiting: Waiting) {
+    fn carry_out(&mut self, waiting: OutboxEntry) {
         match waiting {
-            Waiting::Card(id, command, trace) => {
+            OutboxEntry::Card(id, command, trace) => {
                 if let Some(card) = self.outlets.cards.get(&id) {
                     let hidden = match &command {
                         CardCommand::Load { region, .. } => {
@@ -440,7 +425,7 @@ impl Actor {
                     card.send(command, parent);
                 }
             }
-            Waiting::Reply(call, result) => {
+            OutboxEntry::Reply(call, result) => {
                 if let Err(error) = &result {
                     instruments().refused(error.kind());
                 }
@@ -449,16 +434,16 @@ impl Actor {
                     let _ = answer.send(result);
                 }
             }
-            Waiting::Emit(revision, change, line) => {
+            OutboxEntry::Emit(revision, change, line) => {
                 self.untold.pop_front();
-                line.into_iter().for_each(Line::tell);
+                line.into_iter().for_each(LogLine::log);
                 // Without a watch there is nobody to notify.
                 let _ = self.outlets.changes.send(Notice::Change(revision, Arc::new(change)));
             }
-            Waiting::DropBlob(digest) => self.drop_blob(digest),
+            OutboxEntry::DropBlob(digest) => self.drop_blob(digest),
             // The thread ends with this one.
-            Waiting::Search(card, most) => drop(self.outlets.searches.send((card, most))),
-            Waiting::Read(reply) => reply(),
+            OutboxEntry::Search(card, most) => drop(self.outlets.searches.send((card, most))),
+            OutboxEntry::Read(reply) => reply(),
         }
     }
 

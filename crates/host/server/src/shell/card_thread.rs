@@ -16,9 +16,9 @@ use snic_ports::driver::Session;
 use snic_ports::store::Store;
 
 use super::CardSlot;
-use super::actor::Message;
 use super::inbox::Inbox;
 use super::measured_card::MeasuredCard;
+use super::message::Message;
 use super::monitor_thread::{self, MonitorThread};
 
 /// Commands that may wait for a card. The controller has at most one commit, one load and one
@@ -170,13 +170,13 @@ pub(super) fn start(
     let reopens = Arc::new(AtomicBool::new(false));
     let is_asked = Arc::clone(&reopens);
     let thread = std::thread::Builder::new().name(format!("card-{id}")).spawn(move || {
-        Served::new(slot, store.as_ref(), &to_controller, &inbox, &is_asked).run()
+        CardThreadState::new(slot, store.as_ref(), &to_controller, &inbox, &is_asked).run()
     })?;
     Ok(CardThread { id, commands, messages, reopens, thread, monitor })
 }
 
 /// The state of a card's thread.
-struct Served<'a> {
+struct CardThreadState<'a> {
     slot: CardSlot,
     session: Session,
     clock: CardClock,
@@ -191,7 +191,7 @@ struct Served<'a> {
     reset: Option<Ticket>,
 }
 
-impl<'a> Served<'a> {
+impl<'a> CardThreadState<'a> {
     fn new(
         slot: CardSlot,
         store: &'a dyn Store,

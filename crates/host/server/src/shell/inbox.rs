@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use snic_admission::{FairQueue, Overflow, Served};
+use snic_admission::{FairQueue, Overflow, TakenItem};
 use snic_front::share::{CallerFlow, CallerLevel, TIME_WEIGHTS};
 
-use super::actor::Message;
+use super::message::Message;
 
 /// Most waiting calls of one flow. The gate lets fewer in; but a caller may give up calls faster than the
 /// thread gets to them.
@@ -48,7 +48,7 @@ pub(super) enum NotQueued {
 }
 
 /// A message, and the flow that its time is charged to.
-pub(super) type Received = (Message, Option<Served<CallerFlow>>);
+pub(super) type Received = (Message, Option<TakenItem<CallerFlow>>);
 
 impl Inbox {
     pub fn new() -> Self {
@@ -101,7 +101,7 @@ impl Inbox {
     }
 
     /// Charges a flow for the time that its message took.
-    pub fn charge(&self, served: Served<CallerFlow>, time: Duration) {
+    pub fn charge(&self, served: TakenItem<CallerFlow>, time: Duration) {
         self.0.state.lock().calls.charge(served, time);
     }
 

@@ -9,14 +9,14 @@ use snic_domain::{CardId, DagName, DagState, DagUid, RegionId};
 
 /// The states as of the last lines.
 #[derive(Debug, Default)]
-pub(super) struct Lines {
+pub(super) struct LogLines {
     dags: HashMap<DagUid, DagState>,
     regions: BTreeMap<(CardId, RegionId), RegionGlance>,
 }
 
 /// A line to be logged once the change is durable.
 #[derive(Debug)]
-pub(super) enum Line {
+pub(super) enum LogLine {
     Dag {
         name: DagName,
         uid: DagUid,
@@ -40,7 +40,7 @@ pub(super) enum Line {
 /// The previous state in a resource's first line.
 const NEW: &str = "NEW";
 
-impl Lines {
+impl LogLines {
     /// Begins with the current states.
     pub fn of(controller: &Controller) -> Self {
         let dags = controller.dags_after(None, None).map(|dag| (dag.uid, dag.state)).collect();
@@ -48,20 +48,20 @@ impl Lines {
     }
 
     /// The line of a change; `None` if the state stays the same.
-    pub fn line(&mut self, change: &Change, controller: &Controller) -> Option<Line> {
+    pub fn line(&mut self, change: &Change, controller: &Controller) -> Option<LogLine> {
         match change {
             Change::Dag(name, uid) => {
                 let (_, now) = controller.dag_glance(name).filter(|(found, _)| found == uid)?;
                 let before = self.dags.insert(*uid, now);
                 let from = before.map_or(NEW, |state| wire_dag::state_to_wire(state).word());
                 let to = wire_dag::state_to_wire(now).word();
-                (from != to).then(|| Line::Dag { name: name.clone(), uid: *uid, from, to })
+                (from != to).then(|| LogLine::Dag { name: name.clone(), uid: *uid, from, to })
             }
             Change::DagDeleted(dag) => {
                 let before = self.dags.remove(&dag.uid);
                 let from = before.map_or(NEW, |state| wire_dag::state_to_wire(state).word());
                 let to = "DELETED";
-                Some(Line::Dag { name: dag.name.clone(), uid: dag.uid, from, to })
+                Some(LogLine::Dag { name: dag.name.clone(), uid: dag.uid, from, to })
             }
             Change::Region(card, region) => {
                 let now = controller.region_glance(card, *region)?;
@@ -71,7 +71,7 @@ impl Lines {
                 });
                 let from = before
                     .map_or(NEW, |before| wire_card::region_state_to_wire(before.state).word());
-                (!same).then(|| Line::Region { card: card.clone(), region: *region, from, now })
+                (!same).then(|| LogLine::Region { card: card.clone(), region: *region, from, now })
             }
             Change::Logged(entry) => {
                 let is_lost = match entry.kind {
@@ -83,15 +83,15 @@ impl Lines {
                     _ => return None,
                 };
                 let (card, text) = (entry.card.clone()?, entry.text.clone());
-                Some(Line::Card { card, is_lost, text })
+                Some(LogLine::Card { card, is_lost, text })
             }
             _ => None,
         }
     }
 }
 
-impl Line {
-    pub fn tell(self) {
+impl LogLine {
+    pub fn log(self) {
         match self {
             Self::Card { card, is_lost: true, text } => tracing::error!(%card, "{text}"),
             Self::Card { card, is_lost: false, text } => tracing::warn!(%card, "{text}"),

@@ -7,7 +7,7 @@ use snic_ports::card::{Address, Buffers, Card, CardError, ProgramPart, Registers
 use snic_telemetry::trace::{FinishedSpan, record};
 
 /// The part that is under way.
-struct Begun {
+struct PendingSample {
     parent: String,
     part: ProgramPart,
     at: SystemTime,
@@ -18,7 +18,7 @@ pub(super) struct MeasuredCard<'a> {
     card: &'a mut dyn Card,
     /// The trace that accesses are for.
     parent: Option<String>,
-    begun: Option<Begun>,
+    begun: Option<PendingSample>,
 }
 
 impl<'a> MeasuredCard<'a> {
@@ -27,7 +27,7 @@ impl<'a> MeasuredCard<'a> {
     }
 
     fn end_part(&mut self) {
-        let Some(Begun { parent, part, at }) = self.begun.take() else { return };
+        let Some(PendingSample { parent, part, at }) = self.begun.take() else { return };
         let name = match part {
             ProgramPart::Write => "snic.tables.write",
             ProgramPart::Packets => "snic.tables.packets",
@@ -87,7 +87,7 @@ impl Card for MeasuredCard<'_> {
     fn trace_part(&mut self, part: ProgramPart) {
         self.end_part();
         let at = SystemTime::now();
-        self.begun = self.parent.clone().map(|parent| Begun { parent, part, at });
+        self.begun = self.parent.clone().map(|parent| PendingSample { parent, part, at });
         self.card.trace_part(part);
     }
 

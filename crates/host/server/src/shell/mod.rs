@@ -20,6 +20,7 @@ mod fleet;
 mod inbox;
 mod lines;
 mod measured_card;
+mod message;
 mod monitor_thread;
 mod search_thread;
 mod steps;
@@ -42,8 +43,9 @@ use snic_ports::store::{Store, StoreError};
 use snic_telemetry::trace::Trace;
 use tokio::sync::{broadcast, oneshot};
 
-use actor::{Actor, Message};
+use actor::Actor;
 use inbox::{Inbox, NotQueued};
+use message::Message;
 
 pub use fleet::OutOfUse;
 
@@ -183,35 +185,35 @@ impl Pins {
 
 /// The bytes of bitstreams that are kept while this guard exists.
 #[derive(Debug)]
-pub(crate) struct Pinned {
+pub(crate) struct PinnedBlobs {
     pins: Arc<Pins>,
     digests: Vec<Digest>,
 }
 
-impl Pinned {
+impl PinnedBlobs {
     pub fn digests(&self) -> &[Digest] {
         &self.digests
     }
 }
 
-impl Drop for Pinned {
+impl Drop for PinnedBlobs {
     fn drop(&mut self) {
         self.digests.iter().for_each(|digest| self.pins.unpin(*digest));
     }
 }
 
 /// The threads of a running control plane.
-pub struct Running {
+pub struct ControlPlaneThreads {
     messages: Inbox,
     controller: JoinHandle<Result<(), StoreError>>,
 }
 
-impl Running {
+impl ControlPlaneThreads {
     /// Stops all threads: changes that were acknowledged are durable, the cards stay as they are.
     /// Blocks until the threads have ended.
     ///
     /// # Errors
-    /// As [`Running::wait`].
+    /// As [`ControlPlaneThreads::wait`].
     pub fn stop(self) -> Result<(), StoreError> {
         self.messages.send(Message::Stop);
         self.wait()
@@ -222,7 +224,7 @@ impl Running {
         self.controller.is_finished()
     }
 
-    /// Blocks until the control plane has ended: after [`Running::stop`], or when its store failed.
+    /// Blocks until the control plane has ended: after [`ControlPlaneThreads::stop`], or when its store failed.
     ///
     /// # Errors
     /// The store failed for good, or the controller's thread panicked. What was not durable was never promised.
@@ -250,7 +252,7 @@ pub fn start(
     controller: Controller,
     store: Arc<dyn Store>,
     cards: Vec<CardSlot>,
-) -> std::io::Result<(ControlPlane, Running)> {
+) -> std::io::Result<(ControlPlane, ControlPlaneThreads)> {
     let messages = Inbox::new();
     let (changes, _) = broadcast::channel(CHANGES_KEPT);
     let pins = Arc::new(Pins::default());
@@ -275,7 +277,7 @@ pub fn start(
     let thread =
         std::thread::Builder::new().name("controller".into()).spawn(move || actor.run())?;
     let plane = ControlPlane { messages: messages.clone(), changes, store, pins };
-    Ok((plane, Running { messages, controller: thread }))
+    Ok((plane, ControlPlaneThreads { messages, controller: thread }))
 }
 
 impl From<NotQueued> for ShellError {
@@ -332,7 +334,7 @@ impl ControlPlane {
         F: FnOnce(&Controller) -> T + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
-        let query = Box::new(move |controller: &Controller| -> actor::DeferredReply {
+        let query = Box::new(move |controller: &Controller| -> message::DeferredReply {
             if answer.is_closed() {
                 return Box::new(|| ());
             }
@@ -429,9 +431,9 @@ impl ControlPlane {
     }
 
     /// Keeps the bytes of bitstreams, even those that are deleted meanwhile.
-    pub(crate) fn pin(&self, digests: Vec<Digest>) -> Pinned {
+    pub(crate) fn pin(&self, digests: Vec<Digest>) -> PinnedBlobs {
         digests.iter().for_each(|digest| self.pins.pin(*digest));
-        Pinned { pins: Arc::clone(&self.pins), digests }
+        PinnedBlobs { pins: Arc::clone(&self.pins), digests }
     }
 
     /// The store, for backup and restore.

@@ -8,13 +8,12 @@ use snic_controller::Event;
 use snic_domain::{CardId, DeviceReading};
 use snic_ports::device::DeviceMonitor;
 
-use super::actor::Message;
 use super::inbox::Inbox;
+use super::message::Message;
 
 /// Between two readings.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// The thread.
 pub(super) struct MonitorThread {
     stop: SyncSender<()>,
     thread: JoinHandle<()>,

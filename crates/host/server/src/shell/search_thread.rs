@@ -11,8 +11,8 @@ use snic_controller::{Arrangement, CardPicture, Controller, Event};
 use snic_domain::CardId;
 use snic_telemetry::metrics::instruments;
 
-use super::actor::{DeferredReply, Message};
 use super::inbox::Inbox;
+use super::message::{DeferredReply, Message};
 
 /// Requests to the thread. It ends when this is dropped.
 pub(super) type Searches = mpsc::Sender<(CardId, u32)>;

@@ -11,7 +11,7 @@ use snic_telemetry::trace::{TARGET, Trace};
 use tracing::Span;
 use tracing::field::Empty;
 
-struct Step {
+struct TracedStep {
     span: Span,
     trace: Trace,
     begun: Instant,
@@ -21,7 +21,7 @@ struct Step {
 
 /// The steps that cards have not answered yet.
 #[derive(Default)]
-pub(super) struct Steps(HashMap<(CardId, Ticket), Step>);
+pub(super) struct Steps(HashMap<(CardId, Ticket), TracedStep>);
 
 impl Steps {
     /// Records a command to a card. A load is hidden if no DAG waits for it. Returns the step as
@@ -81,7 +81,7 @@ impl Steps {
             ),
         };
         let parent = snic_telemetry::trace::parent(&span);
-        let step = Step { span, trace, begun: Instant::now(), hidden };
+        let step = TracedStep { span, trace, begun: Instant::now(), hidden };
         self.0.insert((card.clone(), ticket), step);
         parent
     }

@@ -33,7 +33,9 @@ use snic_front::{ServeError, TlsReloader};
 use snic_ports::card::Card as _;
 use snic_ports::store::Store;
 use snic_ports::store::memory::MemoryStore;
-use snic_server::shell::{self, CardBackend, CardSlot, ControlPlane, OpenedCard, Running};
+use snic_server::shell::{
+    self, CardBackend, CardSlot, ControlPlane, ControlPlaneThreads, OpenedCard,
+};
 use snic_server::{AuditLog, AuditSettings, PageKey, ServerSettings, WebSettings};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -189,7 +191,7 @@ pub fn settings(limits: Limits) -> ServerSettings {
 }
 
 /// A running control plane with this card, and with what is in the store.
-fn plane_of(card: SharedSimCard, store: &Arc<dyn Store>) -> (ControlPlane, Running) {
+fn plane_of(card: SharedSimCard, store: &Arc<dyn Store>) -> (ControlPlane, ControlPlaneThreads) {
     let records = store.scan("").expect("records");
     let mut controller =
         Controller::recover(ControllerSettings::default(), records, 7, snic_front::wall_clock())
@@ -230,7 +232,7 @@ pub struct Rig {
     audit_folder: tempfile::TempDir,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<Result<(), ServeError>>,
-    running: Option<Running>,
+    running: Option<ControlPlaneThreads>,
 }
 
 /// The key of the page if it has no TLS.

@@ -230,7 +230,7 @@ fn run(parameters: &Parameters, scheme: Scheme) -> Result<Run> {
         testbed.dag("one", "all", chain(&NTS, requests[0])?)?,
         testbed.dag("two", "some", chain(&NTS[2..], requests[1])?)?,
     ];
-    Drive { parameters, serves, users }.run(&mut testbed)
+    TwoUserRun { parameters, serves, users }.run(&mut testbed)
 }
 
 fn part(of: Bandwidth, percent: f64) -> Bandwidth {
@@ -250,13 +250,13 @@ fn policies(scheme: Scheme) -> ControllerSettings {
 }
 
 /// A run of the two users.
-struct Drive<'a> {
+struct TwoUserRun<'a> {
     parameters: &'a Parameters,
     serves: Bandwidth,
     users: [DagView; 2],
 }
 
-impl Drive<'_> {
+impl TwoUserRun<'_> {
     fn send(&self, testbed: &mut Testbed, user: usize, percent: f64) -> Result<SourceId> {
         let bytes = Sizes::Fixed(self.parameters.count(&PACKET_BYTES) as u32);
         let rate = part(self.serves, percent);

@@ -11,7 +11,7 @@ use crate::outcome::{
 use crate::parameters::{FIG19_CLIENTS, FIG19_OPERATIONS, FIG19_WARM_UP, Parameters};
 use crate::ycsb::keys::{KeyChooser, che, first_in_first_out, first_in_first_out_pairs};
 use crate::ycsb::{
-    Arm, Bed, KeyValueNetwork, Load, PAPER_ARMS, WORKLOADS, YcsbMeasurement, YcsbWorkload,
+    Arm, KeyValueNetwork, Load, PAPER_ARMS, RunInputs, WORKLOADS, YcsbMeasurement, YcsbWorkload,
 };
 
 /// Systems of the authors' data: ours first, in the order of `PAPER_ARMS`, then those that are inputs.
@@ -56,7 +56,7 @@ pub(super) fn load(parameters: &Parameters, workload: YcsbWorkload) -> Load {
     }
 }
 
-fn grid(parameters: &Parameters, bed: &Bed) -> Result<Grid> {
+fn grid(parameters: &Parameters, bed: &RunInputs) -> Result<Grid> {
     let named = format!("{:?}", parameters.list());
     let mut grids = GRIDS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(grid) = grids.get(&named) {
@@ -77,7 +77,7 @@ fn grid(parameters: &Parameters, bed: &Bed) -> Result<Grid> {
 
 pub(super) fn measure(
     parameters: &Parameters,
-    bed: &Bed,
+    bed: &RunInputs,
     arm: Arm,
     load: Load,
 ) -> Result<YcsbMeasurement> {
@@ -146,7 +146,7 @@ fn compare_workloads(
 }
 
 pub(super) fn latency(parameters: &Parameters) -> Result<FigureOutcome> {
-    let (mut outcome, bed) = (FigureOutcome::default(), Bed::new(parameters));
+    let (mut outcome, bed) = (FigureOutcome::default(), RunInputs::new(parameters));
     let grid = grid(parameters, &bed)?;
     compare(&mut outcome, &grid, &LATENCIES, "µs", |cell| cell.mean_us);
     let adds = grid[C][TRANSPORT].mean_us / grid[C][CLIO].mean_us;
@@ -160,12 +160,12 @@ pub(super) fn latency(parameters: &Parameters) -> Result<FigureOutcome> {
 }
 
 /// Throughput as the authors count it.
-fn gibibits(bed: &Bed, cell: &YcsbMeasurement) -> f64 {
+fn gibibits(bed: &RunInputs, cell: &YcsbMeasurement) -> f64 {
     cell.rate * bed.value_bytes as f64 * 8.0 / GIBI
 }
 
 pub(super) fn throughput(parameters: &Parameters) -> Result<FigureOutcome> {
-    let (mut outcome, bed) = (FigureOutcome::default(), Bed::new(parameters));
+    let (mut outcome, bed) = (FigureOutcome::default(), RunInputs::new(parameters));
     let grid = grid(parameters, &bed)?;
     compare(&mut outcome, &grid, &THROUGHPUTS, "Gbit/s", |cell| gibibits(&bed, cell));
     let products = LATENCIES.iter().zip(&THROUGHPUTS).flat_map(|(us, gbps)| us.iter().zip(gbps));
@@ -211,7 +211,7 @@ fn plot(
     Plot { x: "Workload", y, axis: Axis::Categories(names), series }
 }
 
-fn table(grid: &Grid, bed: &Bed) -> DataTable {
+fn table(grid: &Grid, bed: &RunInputs) -> DataTable {
     let columns = [
         "workload",
         "system",
@@ -245,7 +245,7 @@ fn table(grid: &Grid, bed: &Bed) -> DataTable {
 }
 
 /// The time of a hit, of a miss, and the cache that the authors' 4.10 µs need for other times of a hit.
-fn pairs_needed(outcome: &mut FigureOutcome, grid: &Grid, bed: &Bed) {
+fn pairs_needed(outcome: &mut FigureOutcome, grid: &Grid, bed: &RunInputs) {
     let (both, miss) = (&grid[C][BOTH], grid[C][TRANSPORT].mean_us);
     let hits = both.hit_rate();
     let ours = (both.mean_us - (1.0 - hits) * miss) / hits;

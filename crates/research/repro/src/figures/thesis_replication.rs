@@ -5,14 +5,14 @@ use anyhow::Result;
 use super::supernic_19::{load, measure};
 use crate::outcome::{Axis, Expected, ExpectedBound, FigureOutcome, Origin, Plot, Series};
 use crate::parameters::Parameters;
-use crate::ycsb::{Bed, DOUBLING_ARMS, PAPER_ARMS, WORKLOADS};
+use crate::ycsb::{DOUBLING_ARMS, PAPER_ARMS, RunInputs, WORKLOADS};
 
 /// Mean latencies of workloads A and B (`data_ycsb_replication`), in µs: Clio, Clio-R, Clio-sNIC, Clio-sNIC-R.
 const PAPER: [[f64; 4]; 2] = [[7.67, 11.13, 9.37, 9.37], [7.37, 9.18, 8.77, 8.81]];
 const SYSTEMS: [&str; 4] = ["Clio", "Clio-R", "Clio-sNIC", "Clio-sNIC-R"];
 
 pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
-    let (mut outcome, bed) = (FigureOutcome::default(), Bed::new(parameters));
+    let (mut outcome, bed) = (FigureOutcome::default(), RunInputs::new(parameters));
     let arms = [PAPER_ARMS[0], DOUBLING_ARMS[0], PAPER_ARMS[1], DOUBLING_ARMS[1]];
     let mut series = SYSTEMS.map(|_| (Vec::new(), Vec::new()));
     for ((at, workload), paper) in WORKLOADS.into_iter().enumerate().zip(PAPER) {

@@ -11,7 +11,7 @@ use crate::parameters::{
     CROWD_CLIENTS, CROWD_LOST_PPM, CROWD_OPERATIONS, CROWD_WARM_UP, Parameters,
 };
 use crate::ycsb::keys::{KeyChooser, che};
-use crate::ycsb::{ARMS, Bed, Load, WORKLOADS, YcsbMeasurement, YcsbWorkload};
+use crate::ycsb::{ARMS, Load, RunInputs, WORKLOADS, YcsbMeasurement, YcsbWorkload};
 
 const CLIO: usize = 0;
 const TRANSPORT: usize = 1;
@@ -32,7 +32,7 @@ fn load(parameters: &Parameters, workload: YcsbWorkload) -> Load {
 }
 
 pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
-    let (mut outcome, bed) = (FigureOutcome::default(), Bed::of_crowd(parameters));
+    let (mut outcome, bed) = (FigureOutcome::default(), RunInputs::of_crowd(parameters));
     let row = |workload| {
         let load = load(parameters, workload);
         let row = ARMS.into_iter().map(|arm| measure(parameters, &bed, arm, load));
@@ -76,7 +76,7 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
 }
 
 /// Where the switch loses frames, the transport completes all operations, and without it some are never answered.
-fn lose(outcome: &mut FigureOutcome, parameters: &Parameters, bed: &Bed) -> Result<()> {
+fn lose(outcome: &mut FigureOutcome, parameters: &Parameters, bed: &RunInputs) -> Result<()> {
     let load =
         Load { lost_ppm: parameters.value(&CROWD_LOST_PPM), ..load(parameters, WORKLOADS[0]) };
     for (arm, bound) in [(BOTH, ExpectedBound::Exact(0.0)), (CACHE, ExpectedBound::AtLeast(1.0))] {

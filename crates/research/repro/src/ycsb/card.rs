@@ -10,7 +10,7 @@ use snic_domain::{Bandwidth, DagSpec, DagUid, NtConfiguration, NtTypeId, Timesta
 
 use super::end::configuration;
 use super::frames::{CLIENT, REPLICAS, STORE};
-use super::{Arm, Bed, CardCache, Doubling};
+use super::{Arm, CardCache, Doubling, RunInputs};
 use crate::parameters::Parameters;
 use crate::testbed::{NtSequence, Setup, Testbed};
 
@@ -50,7 +50,12 @@ pub(super) struct Card {
 }
 
 impl Card {
-    pub(super) fn new(parameters: &Parameters, bed: &Bed, arm: Arm, window: usize) -> Result<Self> {
+    pub(super) fn new(
+        parameters: &Parameters,
+        bed: &RunInputs,
+        arm: Arm,
+        window: usize,
+    ) -> Result<Self> {
         let chains: Vec<NtSequence<'static>> =
             vec![&["go-back-n"], &["kv-cache"], &["kv-replication"]];
         let (card, nts) = (parameters.card.clone(), parameters.nt_types());
@@ -69,7 +74,7 @@ impl Card {
     }
 
     /// The NTs and their configurations, the clients' first.
-    fn tasks(bed: &Bed, arm: Arm, window: usize) -> Vec<(&'static str, String)> {
+    fn tasks(bed: &RunInputs, arm: Arm, window: usize) -> Vec<(&'static str, String)> {
         let mut tasks = Vec::new();
         if arm.transport {
             tasks.push(("go-back-n", configuration(STORE, CLIENT, window)));

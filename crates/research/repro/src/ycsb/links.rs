@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::Bed;
+use super::RunInputs;
 use super::end::TransportEnd;
 use super::frames;
 use super::store::Store;
@@ -63,16 +63,16 @@ impl Site {
     }
 
     /// When a frame that is sent to it now has arrived.
-    pub(super) fn receive(&mut self, bed: &Bed, now: u64, frame: &[u8]) -> u64 {
+    pub(super) fn receive(&mut self, bed: &RunInputs, now: u64, frame: &[u8]) -> u64 {
         Self::over(&mut self.there, self.end.is_some(), bed, now, frame)
     }
 
     /// When a frame that it sends now has arrived.
-    pub(super) fn send(&mut self, bed: &Bed, now: u64, frame: &[u8]) -> u64 {
+    pub(super) fn send(&mut self, bed: &RunInputs, now: u64, frame: &[u8]) -> u64 {
         Self::over(&mut self.back, self.end.is_some(), bed, now, frame)
     }
 
-    fn over(link: &mut Link, has_transport: bool, bed: &Bed, now: u64, frame: &[u8]) -> u64 {
+    fn over(link: &mut Link, has_transport: bool, bed: &RunInputs, now: u64, frame: &[u8]) -> u64 {
         let rides = has_transport && !bed.has_ack_frames && frames::is_acknowledgement(frame);
         if rides { link.ride(now) } else { link.send(now, frame) }
     }
@@ -81,7 +81,12 @@ impl Site {
     ///
     /// # Errors
     /// It is not one of those that clients make.
-    pub(super) fn serve(&mut self, bed: &Bed, now: u64, request: &[u8]) -> Result<(u64, Vec<u8>)> {
+    pub(super) fn serve(
+        &mut self,
+        bed: &RunInputs,
+        now: u64,
+        request: &[u8],
+    ) -> Result<(u64, Vec<u8>)> {
         let answer = self.store.answer(request)?;
         let mut moved = now;
         if bed.store_moves_one {

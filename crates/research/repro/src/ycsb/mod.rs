@@ -110,7 +110,7 @@ pub const ARMS: [Arm; 4] = [
 
 /// The inputs of a run that all arms share.
 #[derive(Debug, Clone)]
-pub struct Bed {
+pub struct RunInputs {
     /// Keys of the store.
     pub keys: u64,
     pub names: Arc<Names>,
@@ -150,7 +150,7 @@ pub struct Bed {
     pub seed: u64,
 }
 
-impl Bed {
+impl RunInputs {
     /// As in the paper's figures.
     pub fn new(parameters: &Parameters) -> Self {
         let nanos = |entry| parameters.count(entry);

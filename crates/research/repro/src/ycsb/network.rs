@@ -14,7 +14,7 @@ use super::keys::{self, KeyChooser};
 use super::links::{Link, Site};
 use super::pairs::PairCache;
 use super::store::Store;
-use super::{Arm, Bed, CardCache, Doubling, YcsbWorkload};
+use super::{Arm, CardCache, Doubling, RunInputs, YcsbWorkload};
 use crate::parameters::Parameters;
 
 /// The card's clock is moved on in steps of ten cycles while frames are on it: what leaves it is late by that at most where
@@ -97,7 +97,7 @@ enum Event {
 
 /// An operation under way.
 #[derive(Debug, Clone, Copy)]
-struct UnderWay {
+struct PendingOperation {
     /// Tells it from all others.
     number: u64,
     client: usize,
@@ -112,7 +112,7 @@ struct UnderWay {
 
 /// The test bed of one arm.
 pub struct KeyValueNetwork {
-    bed: Bed,
+    bed: RunInputs,
     arm: Arm,
     now: u64,
     /// Events by time, and in the order in which they were made.
@@ -128,7 +128,7 @@ pub struct KeyValueNetwork {
     chooser: KeyChooser,
     random: ChaCha8Rng,
     /// Requests under way, by number.
-    under_way: BTreeMap<u16, UnderWay>,
+    under_way: BTreeMap<u16, PendingOperation>,
     next_operation: u64,
     /// Versions of each key that were written and acknowledged.
     issued: Vec<u32>,
@@ -146,7 +146,7 @@ impl KeyValueNetwork {
     ///
     /// # Errors
     /// The controller refuses a DAG of the arm.
-    pub fn new(parameters: &Parameters, bed: &Bed, arm: Arm, load: Load) -> Result<Self> {
+    pub fn new(parameters: &Parameters, bed: &RunInputs, arm: Arm, load: Load) -> Result<Self> {
         let window = WINDOW.max(load.clients);
         let card = arm.card.then(|| Card::new(parameters, bed, arm, window)).transpose()?;
         let sites = Self::stores(bed, arm, window)?;
@@ -197,7 +197,7 @@ impl KeyValueNetwork {
         }
     }
 
-    fn stores(bed: &Bed, arm: Arm, window: usize) -> Result<Vec<Site>> {
+    fn stores(bed: &RunInputs, arm: Arm, window: usize) -> Result<Vec<Site>> {
         let stations: &[Station] =
             if arm.doubling == Doubling::Nowhere { &[STORE] } else { &REPLICAS };
         // Between switch and store itself there is no card.
@@ -453,15 +453,15 @@ impl KeyValueNetwork {
         };
         self.measured.made.push((key, is_read));
         let (since, site) = (self.now, 0);
-        let operation = UnderWay { number, client, key, is_read, since, version, site };
+        let operation = PendingOperation { number, client, key, is_read, since, version, site };
         self.ask(request, operation);
         self.at(self.now + self.bed.give_up_ns, Event::GiveUp(number));
         Ok(())
     }
 
     /// A client asks the store whose turn it is.
-    fn ask(&mut self, request: u16, operation: UnderWay) {
-        let UnderWay { key, is_read, version, site, .. } = operation;
+    fn ask(&mut self, request: u16, operation: PendingOperation) {
+        let PendingOperation { key, is_read, version, site, .. } = operation;
         let name = keys::name(key);
         let text = if is_read {
             format!("get {name}\r\n").into_bytes()
@@ -481,7 +481,7 @@ impl KeyValueNetwork {
         let (request, text) = frames::read(answer)?;
         // One that was given up may be answered yet.
         let Some(operation) = self.under_way.remove(&request) else { return Ok(()) };
-        let UnderWay { client, key, is_read, since, version, .. } = operation;
+        let PendingOperation { client, key, is_read, since, version, .. } = operation;
         if is_read {
             let (name, data) = frames::found(text).context("no value")?;
             ensure!(name == keys::name(key).as_bytes(), "another key's value");
@@ -496,7 +496,7 @@ impl KeyValueNetwork {
         } else {
             ensure!(text == b"STORED\r\n", "a write was refused");
             if self.arm.doubling == Doubling::Client && operation.site == 0 {
-                self.ask(request, UnderWay { site: 1, ..operation });
+                self.ask(request, PendingOperation { site: 1, ..operation });
                 return Ok(());
             }
             let acknowledged = &mut self.acknowledged[key as usize];
@@ -519,12 +519,12 @@ impl KeyValueNetwork {
 }
 
 /// The time that a port of the card takes.
-const fn port_ns(bed: &Bed, arm: Arm) -> u64 {
+const fn port_ns(bed: &RunInputs, arm: Arm) -> u64 {
     if arm.card { bed.phy_ns / 2 } else { 0 }
 }
 
 /// The paper's cache after the store was filled through it and so many operations were made.
-fn seen_before(bed: &Bed, chooser: &KeyChooser) -> PairCache {
+fn seen_before(bed: &RunInputs, chooser: &KeyChooser) -> PairCache {
     let mut pairs = PairCache::new(&bed.names, bed.value_bytes, bed.cache_pairs, bed.moves_used);
     (0..bed.keys).for_each(|key| pairs.put(key, 0));
     let mut random = ChaCha8Rng::seed_from_u64(bed.seed ^ 1);

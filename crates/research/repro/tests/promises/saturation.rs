@@ -157,7 +157,7 @@ impl Case {
         if self.resource == Resource::NtBandwidth {
             nts.iter_mut().for_each(|nt| nt.bandwidth_max = most);
         }
-        Testbed::told(&setup, told, &nts).expect("a bench")
+        Testbed::with_profile(&setup, told, &nts).expect("a bench")
     }
 
     /// Lets this many tenants in; each sends what it is promised: every second one evenly, the others nine

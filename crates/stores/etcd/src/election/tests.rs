@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{EtcdModel, Mishap};
+use crate::model::{EtcdModel, NetworkFault};
 
 const PREFIX: &str = "election/";
 
@@ -18,7 +18,7 @@ struct Side {
     /// It does nothing before this.
     paused_until: Duration,
     /// Mishap of its next request.
-    mishap: Mishap,
+    mishap: NetworkFault,
 }
 
 struct Election {
@@ -46,7 +46,7 @@ impl Election {
             inbox: VecDeque::new(),
             watch: None,
             paused_until: Duration::ZERO,
-            mishap: Mishap::None,
+            mishap: NetworkFault::None,
         };
         Self {
             etcd: EtcdModel::new(),
@@ -233,11 +233,11 @@ fn a_leader_that_cannot_reach_etcd_stops_by_its_own_clock() {
     while election.now < gone {
         election.now += ms(20);
         election.etcd.change_leader(election.now); // the lease does not end there
-        election.sides[0].mishap = Mishap::Unreachable;
+        election.sides[0].mishap = NetworkFault::Unreachable;
         election.run(0);
     }
     assert_eq!(election.leaders(), []);
-    election.sides[0].mishap = Mishap::None;
+    election.sides[0].mishap = NetworkFault::None;
     election.calm(ms(4_000));
     let again = election.sides[0].candidate.term(election.now).unwrap();
     assert!(again.since > term.since, "nobody else led meanwhile, and it has another term");
@@ -258,9 +258,9 @@ proptest! {
             let side = &mut election.sides[who];
             match dice {
                 0 => side.paused_until = election.now + ms(10 * waited),
-                1 => side.mishap = Mishap::AnswerLost,
-                2 => side.mishap = Mishap::RequestLost,
-                3 => side.mishap = Mishap::Unreachable,
+                1 => side.mishap = NetworkFault::AnswerLost,
+                2 => side.mishap = NetworkFault::RequestLost,
+                3 => side.mishap = NetworkFault::Unreachable,
                 4 => {
                     let compacted = election.etcd.revision();
                     // It was compacted to this before.
@@ -290,7 +290,7 @@ proptest! {
             election.late.extend(now);
         }
         for side in &mut election.sides {
-            (side.paused_until, side.mishap) = (Duration::ZERO, Mishap::None);
+            (side.paused_until, side.mishap) = (Duration::ZERO, NetworkFault::None);
         }
         election.etcd.refuse_writes(None);
         election.calm(ms(17_000));

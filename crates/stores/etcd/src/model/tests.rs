@@ -98,7 +98,7 @@ fn a_lease_that_ends_takes_its_keys_in_one_revision() {
     assert_eq!(keys(&mut etcd, 9, ""), ["free"]);
     let gone = |key: &str| Change::Deleted { key: key.to_owned(), at: Revision(5) };
     let watch = Watch { prefix: String::new(), from: Revision(5) };
-    let told = Told { changes: vec![gone("a"), gone("b")], until: Revision(5) };
+    let told = WatchUpdate { changes: vec![gone("a"), gone("b")], until: Revision(5) };
     assert_eq!(etcd.watch(at(9), &watch, 100), Ok(Some(told)));
     assert_eq!(etcd.ask(at(9), &Request::KeepAlive(lease)), Ok(Answer::Ended(lease)));
     let late = commit([put("a", "1", Some(lease))]);
@@ -160,16 +160,16 @@ fn what_was_compacted_cannot_be_read_or_watched() {
 fn a_mishap_decides_whether_the_request_was_carried_out() {
     let request = commit([put("a", "1", None)]);
     for (mishap, is_done, is_open) in [
-        (Mishap::Unreachable, false, false),
-        (Mishap::RequestLost, false, true),
-        (Mishap::AnswerLost, true, true),
+        (NetworkFault::Unreachable, false, false),
+        (NetworkFault::RequestLost, false, true),
+        (NetworkFault::AnswerLost, true, true),
     ] {
         let mut etcd = EtcdModel::new();
         let failed = etcd.ask_with(at(0), &request, mishap).unwrap_err();
         assert_eq!(matches!(failed, Failed::Unknown(_)), is_open, "{mishap:?}");
         assert_eq!(etcd.revision() == Revision(2), is_done, "{mishap:?}");
     }
-    assert!(EtcdModel::new().ask_with(at(0), &request, Mishap::None).is_ok());
+    assert!(EtcdModel::new().ask_with(at(0), &request, NetworkFault::None).is_ok());
 }
 
 /// One step of a random history: at a time that may have gone on.

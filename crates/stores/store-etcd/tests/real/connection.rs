@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use snic_etcd::{Answer, Change, Failed, Operation, Request, Revision, Told, Watch};
+use snic_etcd::{Answer, Change, Failed, Operation, Request, Revision, Watch, WatchUpdate};
 use snic_store_etcd::{EtcdConnection, EtcdSettings};
 
 use super::cluster::{Cluster, commit, eventually, in_time, put, read, revision_of, runtime};
@@ -13,10 +13,10 @@ fn watch_all(from: i64) -> Watch {
 }
 
 /// The changes that are told next; bookmarks and failures on the way are passed over.
-async fn next_keys(watching: &mut snic_store_etcd::Watching) -> Vec<String> {
+async fn next_keys(watching: &mut snic_store_etcd::EtcdWatchStream) -> Vec<String> {
     loop {
         match in_time(watching.next()).await {
-            Ok(Told { changes, .. }) if !changes.is_empty() => {
+            Ok(WatchUpdate { changes, .. }) if !changes.is_empty() => {
                 let key = |change| match change {
                     Change::Put(record) => record.key,
                     Change::Deleted { key, .. } => key,

@@ -9,10 +9,10 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use snic_etcd::model::EtcdModel;
 use snic_etcd::{
-    Answer, Change, Compare, Failed, LeaseId, Operation, Record, Request, Revision, Told,
-    Transaction, Watch,
+    Answer, Change, Compare, Failed, LeaseId, Operation, Record, Request, Revision, Transaction,
+    Watch, WatchUpdate,
 };
-use snic_store_etcd::{EtcdConnection, Watching};
+use snic_store_etcd::{EtcdConnection, EtcdWatchStream};
 
 use super::cluster::{Cluster, commit, in_time, put, revision_of, runtime};
 
@@ -242,7 +242,7 @@ impl Pair<'_> {
     /// Compares what a watch tells with the model. A last change says where it ends.
     async fn compare_watch(
         &mut self,
-        mut watching: Watching,
+        mut watching: EtcdWatchStream,
         watch: Watch,
     ) -> Result<(), TestCaseError> {
         let last = commit(vec![put(&format!("{}last", watch.prefix), "")]);
@@ -268,7 +268,7 @@ impl Pair<'_> {
             until = told.until;
             real.extend(told.changes);
         }
-        let Ok(Some(Told { changes, until: model_until })) = expected else {
+        let Ok(Some(WatchUpdate { changes, until: model_until })) = expected else {
             return Err(TestCaseError::fail(format!("the model tells {expected:?}")));
         };
         let changes: Vec<_> = changes.into_iter().map(|it| self.real_change(it)).collect();

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context as _, bail, ensure};
 
 use super::path;
-use super::smoke::{RunningProgram, UnpackedHost};
+use super::unpacked::{RunningProgram, UnpackedHost};
 use crate::packages;
 
 /// Where it is in the packages.

@@ -4,6 +4,7 @@
 mod fleet_smoke;
 pub mod generated;
 mod smoke;
+mod unpacked;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use anyhow::{Context as _, ensure};
 
 use crate::command::{self, cargo};
 use crate::platform::{PROFILE, Platform};
-use crate::suite::SHIPPED;
+use crate::tier::SHIPPED;
 use crate::workspace::Workspace;
 
 /// The version of cargo-deb that the package was tested with.

@@ -35,6 +35,7 @@ use super::icmp_errors::ErrorBudget;
 use super::path_mtu::{Oversized, PathMtu};
 use crate::config::{Configuration, InvalidConfiguration};
 use crate::state::{self, InvalidState};
+use crate::tasks::read_ip::read_ip;
 use crate::wire::{
     self, Fragment, IcmpMessage, Layout, TunnelHeader, Verified, parse_ip, protocol, quoted_flow,
     read_u32,
@@ -89,7 +90,7 @@ impl NetworkTask for Esp {
         let Some(active) = &mut self.active else {
             return Verdict::Drop(DropReason::Unconfigured);
         };
-        let layout = match wire::read_ip(packet.bytes(), &active.settings.non_ip) {
+        let layout = match read_ip(packet.bytes(), &active.settings.non_ip) {
             Ok(layout) => layout,
             Err(verdict) => return verdict,
         };

@@ -38,7 +38,8 @@ use crate::aging::{AgingTable, EntryAge, EntryId, KeyedHash, Lookup};
 use crate::config::{Configuration, InvalidConfiguration};
 use crate::packet::Translation;
 use crate::state::{self, InvalidState};
-use crate::wire::{self, Flow, IcmpMessage, Layout, TcpFlags, quoted_packet};
+use crate::tasks::read_ip::read_ip;
+use crate::wire::{Flow, IcmpMessage, Layout, TcpFlags, quoted_packet};
 use crate::{Context, Direction, DropReason, NetworkTask, Packet, Verdict};
 
 const STATE_VERSION: u16 = 3;
@@ -134,7 +135,7 @@ impl NetworkTask for Firewall {
         let Some(active) = &mut self.active else {
             return Verdict::Drop(DropReason::Unconfigured);
         };
-        let layout = match wire::read_ip(packet.bytes(), &active.settings.non_ip) {
+        let layout = match read_ip(packet.bytes(), &active.settings.non_ip) {
             Ok(layout) => layout,
             Err(verdict) => return verdict,
         };

@@ -44,7 +44,7 @@ use snic_domain::Timestamp;
 
 use header::{Header, Kind, OVERHEAD};
 use receiver::{Arrival, Receiver, SavedReceiver};
-use sender::{Due, Limits, Phase, SavedSender, Sender};
+use sender::{DuePackets, Limits, Phase, SavedSender, Sender};
 
 use super::icmp_errors::ErrorBudget;
 use super::path_mtu::Oversized;
@@ -53,7 +53,8 @@ use crate::config::{
     Configuration, Field, InvalidConfiguration, Kind as FieldKind, NON_IP, NonIp, Schema,
 };
 use crate::state::{self, InvalidState};
-use crate::wire::{self, ETHERNET_BYTES, Layout};
+use crate::tasks::read_ip::read_ip;
+use crate::wire::{ETHERNET_BYTES, Layout};
 use crate::{Context, Direction, DropReason, Emitted, NetworkTask, Packet, Verdict};
 
 const STATE_VERSION: u16 = 1;
@@ -240,7 +241,7 @@ impl NetworkTask for GoBackN {
             return Verdict::Drop(DropReason::Unconfigured);
         };
         context.emitted.give_up(std::mem::take(&mut active.given_up));
-        let layout = match wire::read_ip(packet.bytes(), &active.settings.non_ip) {
+        let layout = match read_ip(packet.bytes(), &active.settings.non_ip) {
             Ok(layout) => layout,
             Err(verdict) => return verdict,
         };
@@ -307,7 +308,7 @@ impl Active {
         let mtu = self.settings.mtu - OVERHEAD;
         if layout.end - layout.network > mtu {
             let oversized = Oversized { frame: packet.bytes(), layout: *layout, mtu };
-            oversized.tell_sender(&mut self.errors, context);
+            oversized.notify_sender(&mut self.errors, context);
             return Err(DropReason::TooLarge);
         }
         if self.sender.is_full() {
@@ -327,7 +328,7 @@ impl Active {
         header.stamp(packet.bytes_mut(), &layout, self.settings.port);
         self.sender.keep(packet.bytes(), layout, context.now);
         if opens {
-            self.send_again(Due::Open, Direction::Onward, context.emitted);
+            self.send_again(DuePackets::Open, Direction::Onward, context.emitted);
         }
         Ok(if is_open { Verdict::Forward } else { Verdict::Consume })
     }
@@ -361,7 +362,7 @@ impl Active {
                     return Ok(Verdict::Consume);
                 };
                 self.sender.open(context.random.next_u32(), context.now);
-                Due::Open
+                DuePackets::Open
             }
         };
         self.send_again(due, Direction::Back, context.emitted);
@@ -405,11 +406,11 @@ impl Active {
     }
 
     /// Sends again what is due.
-    fn send_again(&self, due: Due, direction: Direction, emitted: &mut Emitted) {
+    fn send_again(&self, due: DuePackets, direction: Direction, emitted: &mut Emitted) {
         let port = self.settings.port;
         match due {
-            Due::Nothing => {}
-            Due::Open => {
+            DuePackets::Nothing => {}
+            DuePackets::Open => {
                 let first = self.sender.all().next();
                 let Some((frame, layout, Header { stream, .. })) = first else { return };
                 let open = Header { kind: Kind::Open, stream, token: 0, number: 0 };
@@ -417,7 +418,7 @@ impl Active {
                     open.alone(bytes, layout, false, port);
                 });
             }
-            Due::All => {
+            DuePackets::All => {
                 for (frame, layout, header) in self.sender.all().take(BURST_MAX) {
                     emitted.with(direction, frame, |bytes| header.stamp(bytes, layout, port));
                 }

@@ -28,7 +28,7 @@ pub(super) enum Phase {
 
 /// Packets to be sent now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Due {
+pub(super) enum DuePackets {
     Nothing,
     Open,
     /// All that is not acknowledged, from the oldest on.
@@ -49,7 +49,7 @@ pub(super) struct Limits {
 
 /// A frame with room for the transport's headers, and where in it they are.
 #[derive(Debug)]
-struct Kept {
+struct KeptFrame {
     frame: Vec<u8>,
     layout: Layout,
 }
@@ -58,7 +58,7 @@ struct Kept {
 #[derive(Debug)]
 pub(super) struct Sender {
     limits: Limits,
-    kept: VecDeque<Kept>,
+    kept: VecDeque<KeptFrame>,
     free: Vec<Vec<u8>>,
     phase: Phase,
     /// The number of the first kept packet.
@@ -130,7 +130,7 @@ impl Sender {
         let Some(mut frame) = self.free.pop() else { return };
         frame.clear();
         frame.extend_from_slice(bytes);
-        self.kept.push_back(Kept { frame, layout });
+        self.kept.push_back(KeptFrame { frame, layout });
         if self.due.is_none() {
             self.wait_from(now);
         }
@@ -143,15 +143,19 @@ impl Sender {
     }
 
     /// The peer's token for the stream that was to be opened.
-    pub(super) fn accept(&mut self, header: &Header, now: Timestamp) -> Result<Due, DropReason> {
+    pub(super) fn accept(
+        &mut self,
+        header: &Header,
+        now: Timestamp,
+    ) -> Result<DuePackets, DropReason> {
         match self.phase {
             Phase::Opening { stream } if stream == header.stream => {
                 self.phase = Phase::Open { stream, token: header.token };
                 self.wait_from(now);
-                Ok(Due::All)
+                Ok(DuePackets::All)
             }
             Phase::Open { stream, token } if (stream, token) == (header.stream, header.token) => {
-                Ok(Due::Nothing)
+                Ok(DuePackets::Nothing)
             }
             _ => Err(DropReason::UnknownStream),
         }
@@ -171,13 +175,17 @@ impl Sender {
         &mut self,
         header: &Header,
         now: Timestamp,
-    ) -> Result<Due, DropReason> {
+    ) -> Result<DuePackets, DropReason> {
         self.check(header)?;
         let count = header.number.wrapping_sub(self.base);
         if count > self.outstanding() {
             // One from before the last one is late, and nothing is wrong.
             let is_late = count.cast_signed() < 0;
-            return if is_late { Ok(Due::Nothing) } else { Err(DropReason::UnexpectedReply) };
+            return if is_late {
+                Ok(DuePackets::Nothing)
+            } else {
+                Err(DropReason::UnexpectedReply)
+            };
         }
         if count > 0 {
             self.forget(count as usize);
@@ -187,7 +195,7 @@ impl Sender {
         }
         if self.kept.is_empty() {
             self.due = None;
-            return Ok(Due::Nothing);
+            return Ok(DuePackets::Nothing);
         }
         if count == 0 {
             self.duplicates += 1;
@@ -196,9 +204,9 @@ impl Sender {
         if goes_back && !self.has_gone_back {
             self.wait_from(now);
             self.has_gone_back = true;
-            return Ok(Due::All);
+            return Ok(DuePackets::All);
         }
-        Ok(Due::Nothing)
+        Ok(DuePackets::Nothing)
     }
 
     /// The peer does not know the stream: another one is to be opened. `None` where nothing is kept for it, or that was
@@ -211,16 +219,16 @@ impl Sender {
     }
 
     /// The time is over; `None` where that happened too often.
-    pub(super) fn time_out(&mut self, now: Timestamp) -> Option<Due> {
+    pub(super) fn time_out(&mut self, now: Timestamp) -> Option<DuePackets> {
         self.retries = self.retries.saturating_add(1);
         if self.retries > self.limits.retries_max {
             return None;
         }
         self.wait_from(now);
         Some(match self.phase {
-            Phase::Closed => Due::Nothing,
-            Phase::Opening { .. } => Due::Open,
-            Phase::Open { .. } => Due::All,
+            Phase::Closed => DuePackets::Nothing,
+            Phase::Opening { .. } => DuePackets::Open,
+            Phase::Open { .. } => DuePackets::All,
         })
     }
 
@@ -234,7 +242,7 @@ impl Sender {
 
     /// Frees the places of the first packets.
     fn forget(&mut self, count: usize) {
-        for Kept { mut frame, .. } in self.kept.drain(..count) {
+        for KeptFrame { mut frame, .. } in self.kept.drain(..count) {
             frame.clear();
             // Frames of before a change of the limits may be shorter, or too many.
             frame.reserve(self.limits.frame_bytes_max);

@@ -28,6 +28,7 @@ use super::memcached::{self, HEADER_BYTES, Header, KeyWrite, Keys, MemcachedRequ
 use crate::aging::KeyedHash;
 use crate::config::{Configuration, Field, InvalidConfiguration, Kind, NON_IP, NonIp, Schema};
 use crate::state::{self, InvalidState};
+use crate::tasks::read_ip::read_ip;
 use crate::wire::{self, Flow, Fragment, Layout, Verified, protocol, read_u16};
 use crate::{Context, DropReason, NetworkTask, Packet, Verdict};
 
@@ -183,7 +184,7 @@ impl NetworkTask for KvCache {
         let Some(active) = &mut self.active else {
             return Verdict::Drop(DropReason::Unconfigured);
         };
-        let layout = match wire::read_ip(packet.bytes(), &active.settings.non_ip) {
+        let layout = match read_ip(packet.bytes(), &active.settings.non_ip) {
             Ok(layout) => layout,
             Err(verdict) => return verdict,
         };

@@ -66,7 +66,7 @@ struct Guard {
 
 /// Content of an answer.
 #[derive(Debug, Default)]
-pub(super) struct Answered {
+pub(super) struct AnswerContent {
     /// It may fill the cache.
     pub(super) may_fill: bool,
     /// The write that it confirms.
@@ -254,8 +254,8 @@ impl Order {
         answered: Option<u64>,
         is_success: bool,
         now: Timestamp,
-    ) -> Answered {
-        let mut result = Answered::default();
+    ) -> AnswerContent {
+        let mut result = AnswerContent::default();
         let Lookup::Fresh(id) = self.pending.lookup(request, now) else { return result };
         let Request { pending, writes } = *self.pending.value(id);
         self.pending.value_mut(id).pending = Pending::Answered;

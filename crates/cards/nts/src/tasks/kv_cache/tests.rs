@@ -25,7 +25,7 @@ fn ask(id: u16, text: &[u8]) -> Vec<u8> {
     udp_between(CLIENT, SERVER, &datagram(id, text))
 }
 
-fn tell(id: u16, text: &[u8]) -> Vec<u8> {
+fn reply(id: u16, text: &[u8]) -> Vec<u8> {
     udp_between(SERVER, CLIENT, &datagram(id, text))
 }
 
@@ -33,7 +33,7 @@ fn tell(id: u16, text: &[u8]) -> Vec<u8> {
 fn fill(bench: &mut Bench, id: u16, key: &str, value: &str) {
     assert_eq!(bench.run(&ask(id, format!("get {key}\r\n").as_bytes())).verdict, Verdict::Forward);
     let answer = format!("VALUE {key} 5 {}\r\n{value}\r\nEND\r\n", value.len());
-    assert_eq!(bench.run(&tell(id, answer.as_bytes())).verdict, Verdict::Forward);
+    assert_eq!(bench.run(&reply(id, answer.as_bytes())).verdict, Verdict::Forward);
 }
 
 /// Answer of the card; nothing where the request goes on.
@@ -148,7 +148,7 @@ fn after_what_is_not_read_nothing_is_filled_for_as_long_as_anything_may_end() {
 /// A write that the server does at once.
 fn done(bench: &mut Bench, id: u16, text: &str) {
     bench.run(&ask(id, text.as_bytes()));
-    bench.run(&tell(id, b"STORED\r\n"));
+    bench.run(&reply(id, b"STORED\r\n"));
 }
 
 #[test]
@@ -167,10 +167,10 @@ fn a_value_is_served_until_it_may_be_over() {
         bench.wait_secs(1);
         assert!(!is_filled(&mut bench, 3, "a"));
         bench.run(&ask(4, b"touch a 0\r\n"));
-        bench.run(&tell(4, b"NOT_FOUND\r\n"));
+        bench.run(&reply(4, b"NOT_FOUND\r\n"));
         assert!(!is_filled(&mut bench, 5, "a"), "that changed nothing");
         bench.run(&ask(6, b"touch a 0\r\n"));
-        bench.run(&tell(6, b"TOUCHED\r\n"));
+        bench.run(&reply(6, b"TOUCHED\r\n"));
         assert!(is_filled(&mut bench, 7, "a"));
     }
     let mut bench = Bench::new("kv-cache", patient);
@@ -189,7 +189,7 @@ fn a_value_is_served_until_it_may_be_over() {
         assert!(!is_filled(&mut bench, 3, key), "{end}");
     }
     bench.run(&ask(4, b"flush_all 100\r\n"));
-    bench.run(&tell(4, b"OK\r\n"));
+    bench.run(&reply(4, b"OK\r\n"));
     bench.wait_secs(2);
     assert!(is_filled(&mut bench, 5, "g"));
     bench.wait_secs(94);
@@ -230,12 +230,12 @@ fn an_answer_to_an_earlier_request_of_the_same_number_fills_nothing() {
             let mut bench = cache();
             bench.run(&ask(1, earlier));
             if is_repeated {
-                bench.run(&tell(1, old));
+                bench.run(&reply(1, old));
             }
             bench.run(&ask(2, b"set a 0 0 3\r\nnew\r\n"));
-            bench.run(&tell(2, b"STORED\r\n"));
+            bench.run(&reply(2, b"STORED\r\n"));
             bench.run(&ask(1, b"get a\r\n"));
-            bench.run(&tell(1, old));
+            bench.run(&reply(1, old));
             assert_eq!(hit(&mut bench, b"get a\r\n"), None);
         }
     }
@@ -243,9 +243,9 @@ fn an_answer_to_an_earlier_request_of_the_same_number_fills_nothing() {
     let mut bench = cache();
     bench.run(&ask(1, b"get a\r\n"));
     bench.run(&ask(1, b"set a 0 0 3\r\nnew\r\n"));
-    bench.run(&tell(1, old));
+    bench.run(&reply(1, old));
     bench.run(&ask(2, b"get a\r\n"));
-    bench.run(&tell(2, old));
+    bench.run(&reply(2, old));
     assert_eq!(hit(&mut bench, b"get a\r\n"), None);
 }
 
@@ -255,12 +255,12 @@ fn a_write_is_on_its_way_for_as_long_as_it_is_not_answered() {
     bench.run(&ask(1, b"set a 0 0 3\r\nnew\r\n"));
     bench.wait_secs(9);
     assert!(!is_filled(&mut bench, 2, "a"));
-    bench.run(&tell(1, b"STORED\r\n"));
+    bench.run(&reply(1, b"STORED\r\n"));
     assert!(is_filled(&mut bench, 3, "a"));
     bench.run(&ask(4, b"flush_all\r\n"));
     bench.wait_secs(9);
     assert!(!is_filled(&mut bench, 5, "a"));
-    bench.run(&tell(4, b"OK\r\n"));
+    bench.run(&reply(4, b"OK\r\n"));
     assert!(is_filled(&mut bench, 6, "a"));
     bench.run(&ask(7, b"set a 0 0 3\r\nnew\r\n"));
     bench.wait_secs(11);
@@ -273,33 +273,33 @@ fn an_answer_that_a_write_overtook_is_not_cached() {
     let mut bench = cache();
     bench.run(&ask(1, b"get a\r\n"));
     bench.run(&ask(2, b"set a 0 0 3\r\nnew\r\n"));
-    bench.run(&tell(1, old));
+    bench.run(&reply(1, old));
     assert_eq!(hit(&mut bench, b"get a\r\n"), None, "the write is on its way");
     let mut bench = cache();
     bench.run(&ask(1, b"get a\r\n"));
     bench.run(&ask(2, b"set a 0 0 3\r\nnew\r\n"));
-    bench.run(&tell(2, b"STORED\r\n"));
-    bench.run(&tell(1, old));
+    bench.run(&reply(2, b"STORED\r\n"));
+    bench.run(&reply(1, old));
     assert_eq!(hit(&mut bench, b"get a\r\n"), None, "the write is done");
     let mut bench = cache();
     bench.run(&ask(2, b"set a 0 0 3\r\nnew\r\n"));
     bench.run(&ask(1, b"get a\r\n"));
-    bench.run(&tell(2, b"STORED\r\n"));
-    bench.run(&tell(1, old));
+    bench.run(&reply(2, b"STORED\r\n"));
+    bench.run(&reply(1, old));
     assert_eq!(hit(&mut bench, b"get a\r\n"), None, "the read went beside the write");
     bench.run(&ask(3, b"get a\r\n"));
-    bench.run(&tell(3, b"VALUE a 5 3\r\nnew\r\nEND\r\n"));
+    bench.run(&reply(3, b"VALUE a 5 3\r\nnew\r\nEND\r\n"));
     assert!(hit(&mut bench, b"get a\r\n").is_some(), "read after the write");
 }
 
 #[test]
 fn answers_that_nobody_asked_for_fill_nothing() {
     let mut bench = cache();
-    bench.run(&tell(1, b"VALUE a 5 3\r\nbad\r\nEND\r\n"));
+    bench.run(&reply(1, b"VALUE a 5 3\r\nbad\r\nEND\r\n"));
     bench.run(&ask(2, b"get b\r\n"));
-    bench.run(&tell(2, b"VALUE a 5 3\r\nbad\r\nEND\r\n"));
+    bench.run(&reply(2, b"VALUE a 5 3\r\nbad\r\nEND\r\n"));
     bench.run(&ask(3, b"get a\r\n"));
-    let mut wrong = tell(3, b"VALUE a 5 3\r\nbad\r\nEND\r\n");
+    let mut wrong = reply(3, b"VALUE a 5 3\r\nbad\r\nEND\r\n");
     *wrong.last_mut().unwrap() ^= 1;
     bench.run(&wrong);
     assert_eq!(hit(&mut bench, b"get a\r\n"), None);
@@ -402,7 +402,7 @@ enum Step {
 }
 
 /// A request on its way to the server: its number, its key, what it writes, and when it passed the card.
-type OnTheWay = (u16, u8, Option<(Write, String)>, u64);
+type PendingRequest = (u16, u8, Option<(Write, String)>, u64);
 
 proptest! {
     /// Whatever order packets take behind the card, whatever numbers clients give their requests, and however
@@ -421,7 +421,7 @@ proptest! {
     ) {
         let mut bench = cache();
         let mut server: BTreeMap<u8, String> = BTreeMap::new();
-        let mut requests: Vec<OnTheWay> = Vec::new();
+        let mut requests: Vec<PendingRequest> = Vec::new();
         let mut answers: Vec<(u16, u8, bool, String, u64)> = Vec::new();
         let (mut count, mut version, mut now) = (0_u16, 0, 0_u64);
         for step in steps {
@@ -473,7 +473,7 @@ proptest! {
                     if !is_twice {
                         answers.remove(at);
                     }
-                    bench.run(&tell(id, text.as_bytes()));
+                    bench.run(&reply(id, text.as_bytes()));
                 }
                 Step::Wait(millis) => {
                     now += millis;

@@ -36,8 +36,8 @@ pub(super) fn table(candidates: &[Candidate], slots: usize) -> Vec<u16> {
         return table;
     }
     let slots = slots as u64;
-    let mut turns: Vec<Turn> =
-        candidates.iter().map(|candidate| Turn::new(candidate, slots)).collect();
+    let mut turns: Vec<FillState> =
+        candidates.iter().map(|candidate| FillState::new(candidate, slots)).collect();
     let mut free = slots;
     loop {
         for (index, turn) in turns.iter_mut().enumerate() {
@@ -57,7 +57,7 @@ pub(super) fn table(candidates: &[Candidate], slots: usize) -> Vec<u16> {
 }
 
 /// A backend while the table is filled.
-struct Turn {
+struct FillState {
     next: u64,
     skip: u64,
     weight: u16,
@@ -65,7 +65,7 @@ struct Turn {
     credit: u32,
 }
 
-impl Turn {
+impl FillState {
     fn new(candidate: &Candidate, slots: u64) -> Self {
         let (next, skip) = permutation(&candidate.name, slots);
         Self { next, skip, weight: candidate.weight, credit: 0 }

@@ -30,6 +30,7 @@ use super::tracking::{CLASSES, CLOSING, EXPIRED_PER_PACKET, OPENING, Progress, o
 use crate::aging::{AgingTable, EntryAge, KeyedHash, Lookup};
 use crate::config::{Configuration, InvalidConfiguration};
 use crate::state::{self, InvalidState};
+use crate::tasks::read_ip::read_ip;
 use crate::wire::{
     self, Endpoint, Flow, Fragment, Frame, IcmpMessage, Layout, Side, TcpFlags, Verified,
     quoted_packet, rewrite, rewrite_quoted,
@@ -146,7 +147,7 @@ impl NetworkTask for LoadBalancer {
         let Some(active) = &mut self.active else {
             return Verdict::Drop(DropReason::Unconfigured);
         };
-        let mut layout = match wire::read_ip(packet.bytes(), &active.settings.non_ip) {
+        let mut layout = match read_ip(packet.bytes(), &active.settings.non_ip) {
             Ok(layout) => layout,
             Err(verdict) => return verdict,
         };

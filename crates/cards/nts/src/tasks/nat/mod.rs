@@ -36,6 +36,7 @@ use super::tracking::{self, EXPIRED_PER_PACKET};
 use crate::aging::KeyedHash;
 use crate::config::{Configuration, InvalidConfiguration};
 use crate::state::{self, InvalidState};
+use crate::tasks::read_ip::read_ip;
 use crate::wire::{
     self, Endpoint, Flow, Fragment, Frame, IcmpMessage, Layout, Side, TcpFlags, Verified, protocol,
     quoted_packet, replace_identification, rewrite, rewrite_quoted,
@@ -94,7 +95,7 @@ impl NetworkTask for Nat {
         let Some(active) = &mut self.active else {
             return Verdict::Drop(DropReason::Unconfigured);
         };
-        let mut layout = match wire::read_ip(packet.bytes(), &active.settings.non_ip) {
+        let mut layout = match read_ip(packet.bytes(), &active.settings.non_ip) {
             Ok(layout) => layout,
             Err(verdict) => return verdict,
         };

@@ -8,13 +8,17 @@ use snic_client::{Client, Failure, names};
 
 use super::super::bitstream;
 use super::difference::{Difference, differences};
-use super::{Action, Outcome, Target, read_fields, unchangeable, value};
+use super::{Action, ApplyOutcome, Target, read_fields, unchangeable, value};
 
 /// Keys of a bitstream's document beside the fields of an upload.
 const FILE_KEYS: [&str; 3] = ["file", "signature", "folder"];
 
 /// A bitstream: its document names the file with the bytes, or the folder with an image for each region.
-pub(super) async fn apply(client: &Client, target: &Target, dry: bool) -> Result<Outcome, Failure> {
+pub(super) async fn apply(
+    client: &Client,
+    target: &Target,
+    dry: bool,
+) -> Result<ApplyOutcome, Failure> {
     let (document, name) = (&target.document, &target.name);
     let (mut settable, _) = message::fields_of::<BitstreamHeader>()?;
     let of_upload = ["bitstream_id", "digest", "size_bytes", "request_id", "signature"];
@@ -59,11 +63,11 @@ pub(super) async fn apply(client: &Client, target: &Target, dry: bool) -> Result
             let signature = signature.transpose()?.unwrap_or_default();
             bitstream::send(client, BitstreamHeader { signature, ..header }, &bytes).await?;
         }
-        return Ok(Outcome::new(name, Action::Created));
+        return Ok(ApplyOutcome::new(name, Action::Created));
     };
     let differences = differences(&paths, &value(&present)?, &wanted);
     match differences.is_empty() {
-        true => Ok(Outcome::new(name, Action::Unchanged)),
+        true => Ok(ApplyOutcome::new(name, Action::Unchanged)),
         false => Err(unchangeable(target, &differences)),
     }
 }
@@ -76,7 +80,7 @@ async fn apply_images(
     present: Option<&Bitstream>,
     (header, paths): (BitstreamHeader, Vec<String>),
     dry: bool,
-) -> Result<Outcome, Failure> {
+) -> Result<ApplyOutcome, Failure> {
     let wrong = |key: &str, message: &str, help: &str| -> Failure {
         Box::new(target.document.error_in(key, message, Some(help.to_owned()))).into()
     };
@@ -124,5 +128,5 @@ async fn apply_images(
             Action::Changed
         }
     };
-    Ok(Outcome { differences: differing, ..Outcome::new(&target.name, action) })
+    Ok(ApplyOutcome { differences: differing, ..ApplyOutcome::new(&target.name, action) })
 }

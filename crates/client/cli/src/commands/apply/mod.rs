@@ -30,7 +30,7 @@ use snic_client::{Client, Failure, names};
 use snic_dagfile::{Document, DocumentKind, InvalidFile, documents};
 
 use self::difference::{Difference, differences, lines};
-use self::resources::{Begun, FileResource, present};
+use self::resources::{BegunOperation, FileResource, present};
 use super::{CliSession, hints};
 use crate::args::ApplyOptions;
 
@@ -49,13 +49,13 @@ enum Action {
 
 /// Result for a resource.
 #[derive(Debug, Serialize)]
-struct Outcome {
+struct ApplyOutcome {
     name: String,
     action: Action,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     differences: Vec<Difference>,
     #[serde(skip)]
-    begun: Begun,
+    begun: BegunOperation,
 }
 
 /// A document, and the folder of its file: paths in it begin there.
@@ -94,17 +94,17 @@ async fn carry_out(
     client: &Client,
     options: &ApplyOptions,
     targets: &[Target],
-    outcomes: &mut Vec<Outcome>,
+    outcomes: &mut Vec<ApplyOutcome>,
 ) -> Result<(), Failure> {
     for target in targets {
         // A tenant that a dry run did not create has no DAGs that the server could check.
         let owner = target.name.split_once("/dags/").map(|(owner, _)| owner);
-        let is_new = |outcome: &Outcome| {
+        let is_new = |outcome: &ApplyOutcome| {
             outcome.action == Action::Created && Some(outcome.name.as_str()) == owner
         };
         if options.dry_run && outcomes.iter().any(is_new) {
             target.document.dag()?;
-            outcomes.push(Outcome::new(&target.name, Action::Created));
+            outcomes.push(ApplyOutcome::new(&target.name, Action::Created));
             continue;
         }
         outcomes.push(apply(session, client, target, options.dry_run).await?);
@@ -115,7 +115,7 @@ async fn carry_out(
     Ok(())
 }
 
-impl Outcome {
+impl ApplyOutcome {
     fn new(name: &str, action: Action) -> Self {
         Self { name: name.to_owned(), action, differences: Vec::new(), begun: None }
     }
@@ -126,7 +126,7 @@ async fn apply(
     client: &Client,
     target: &Target,
     dry: bool,
-) -> Result<Outcome, Failure> {
+) -> Result<ApplyOutcome, Failure> {
     let document = &target.document;
     match document.kind {
         DocumentKind::Tenant => apply_as::<Tenant>(client, target, plain(document)?, dry).await,
@@ -185,23 +185,23 @@ async fn apply_as<R: FileResource>(
     target: &Target,
     (mut wanted, paths): (R, Vec<String>),
     dry: bool,
-) -> Result<Outcome, Failure> {
+) -> Result<ApplyOutcome, Failure> {
     let name = &target.name;
     let in_file = |failure: Failure| at_place::<R>(&target.document, failure);
     let Some(present) = present::<R>(client, name).await? else {
         let begun = wanted.create(client, name, dry).await.map_err(in_file)?;
-        return Ok(Outcome { begun, ..Outcome::new(name, Action::Created) });
+        return Ok(ApplyOutcome { begun, ..ApplyOutcome::new(name, Action::Created) });
     };
     let differences = differences(&paths, &value(&present)?, &value(&wanted)?);
     if differences.is_empty() {
-        return Ok(Outcome::new(name, Action::Unchanged));
+        return Ok(ApplyOutcome::new(name, Action::Unchanged));
     }
     wanted.set(name.clone(), present.etag().to_owned());
     let changed = differences.iter().map(|one| one.path.clone()).collect();
     match wanted.update(client, changed, dry).await {
         Some(begun) => {
             let begun = begun.map_err(in_file)?;
-            Ok(Outcome { differences, begun, ..Outcome::new(name, Action::Changed) })
+            Ok(ApplyOutcome { differences, begun, ..ApplyOutcome::new(name, Action::Changed) })
         }
         None => Err(unchangeable(target, &differences)),
     }
@@ -233,7 +233,7 @@ async fn prune(
     client: &Client,
     options: &ApplyOptions,
     targets: &[Target],
-    outcomes: &mut Vec<Outcome>,
+    outcomes: &mut Vec<ApplyOutcome>,
 ) -> Result<(), Failure> {
     let filter = options.selected.clone().whole().filter;
     let parent = session.dags_parent(false)?;
@@ -248,7 +248,7 @@ async fn prune(
                 true => None,
                 false => resources::delete(client, kind, name.clone()).await?,
             };
-            outcomes.push(Outcome { begun, ..Outcome::new(&name, Action::Deleted) });
+            outcomes.push(ApplyOutcome { begun, ..ApplyOutcome::new(&name, Action::Deleted) });
         }
     }
     Ok(())
@@ -257,10 +257,10 @@ async fn prune(
 fn report(
     session: &mut CliSession,
     options: &ApplyOptions,
-    outcomes: &[Outcome],
+    outcomes: &[ApplyOutcome],
 ) -> Result<(), Failure> {
     let mut text = String::new();
-    for Outcome { name, action, differences, .. } in outcomes {
+    for ApplyOutcome { name, action, differences, .. } in outcomes {
         let word = match (action, options.dry_run) {
             (Action::Unchanged, _) => "unchanged",
             (Action::Created, false) => "created",

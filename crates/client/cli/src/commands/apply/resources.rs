@@ -18,7 +18,7 @@ use snic_dagfile::DocumentKind;
 use super::super::request_id;
 
 /// Operation that a change or a deletion began, if it takes longer than the call.
-pub type Begun = Option<Operation>;
+pub type BegunOperation = Option<Operation>;
 
 /// A resource that files describe.
 pub trait FileResource: PrintedMessage + Default {
@@ -28,14 +28,19 @@ pub trait FileResource: PrintedMessage + Default {
     fn etag(&self) -> &str;
     fn set(&mut self, name: String, etag: String);
     async fn get(client: &Client, name: String) -> Result<Self, Failure>;
-    async fn create(self, client: &Client, name: &str, dry: bool) -> Result<Begun, Failure>;
+    async fn create(
+        self,
+        client: &Client,
+        name: &str,
+        dry: bool,
+    ) -> Result<BegunOperation, Failure>;
     /// Changes these fields; `None` where such a resource never changes.
     async fn update(
         self,
         client: &Client,
         paths: Vec<String>,
         dry: bool,
-    ) -> Option<Result<Begun, Failure>>;
+    ) -> Option<Result<BegunOperation, Failure>>;
 }
 
 macro_rules! basics {
@@ -63,7 +68,12 @@ fn mask(paths: Vec<String>) -> Option<FieldMask> {
 impl FileResource for Tenant {
     basics!(tenants.get_tenant(GetTenantRequest) => tenant);
 
-    async fn create(self, client: &Client, name: &str, dry: bool) -> Result<Begun, Failure> {
+    async fn create(
+        self,
+        client: &Client,
+        name: &str,
+        dry: bool,
+    ) -> Result<BegunOperation, Failure> {
         if !dry {
             let (tenant_id, tenant) = (text::id(name).to_owned(), Some(self));
             let request = CreateTenantRequest { tenant_id, tenant, request_id: request_id() };
@@ -77,7 +87,7 @@ impl FileResource for Tenant {
         client: &Client,
         paths: Vec<String>,
         dry: bool,
-    ) -> Option<Result<Begun, Failure>> {
+    ) -> Option<Result<BegunOperation, Failure>> {
         if dry {
             return Some(Ok(None));
         }
@@ -93,7 +103,12 @@ impl FileResource for Tenant {
 impl FileResource for NtType {
     basics!(nts.get_nt_type(GetNtTypeRequest) => nt_type);
 
-    async fn create(self, client: &Client, name: &str, dry: bool) -> Result<Begun, Failure> {
+    async fn create(
+        self,
+        client: &Client,
+        name: &str,
+        dry: bool,
+    ) -> Result<BegunOperation, Failure> {
         if !dry {
             let (nt_type_id, nt_type) = (text::id(name).to_owned(), Some(self));
             let request = CreateNtTypeRequest { nt_type_id, nt_type, request_id: request_id() };
@@ -102,7 +117,12 @@ impl FileResource for NtType {
         Ok(None)
     }
 
-    async fn update(self, _: &Client, _: Vec<String>, _: bool) -> Option<Result<Begun, Failure>> {
+    async fn update(
+        self,
+        _: &Client,
+        _: Vec<String>,
+        _: bool,
+    ) -> Option<Result<BegunOperation, Failure>> {
         None
     }
 }
@@ -110,7 +130,12 @@ impl FileResource for NtType {
 impl FileResource for Rule {
     basics!(rules.get_rule(GetRuleRequest) => rule);
 
-    async fn create(self, client: &Client, name: &str, dry: bool) -> Result<Begun, Failure> {
+    async fn create(
+        self,
+        client: &Client,
+        name: &str,
+        dry: bool,
+    ) -> Result<BegunOperation, Failure> {
         if !dry {
             let (rule_id, rule) = (text::id(name).to_owned(), Some(self));
             let request = CreateRuleRequest { rule_id, rule, request_id: request_id() };
@@ -124,7 +149,7 @@ impl FileResource for Rule {
         client: &Client,
         paths: Vec<String>,
         dry: bool,
-    ) -> Option<Result<Begun, Failure>> {
+    ) -> Option<Result<BegunOperation, Failure>> {
         if dry {
             return Some(Ok(None));
         }
@@ -141,7 +166,12 @@ impl FileResource for Rule {
 impl FileResource for Dag {
     basics!(dags.get_dag(GetDagRequest) => dag);
 
-    async fn create(self, client: &Client, name: &str, dry: bool) -> Result<Begun, Failure> {
+    async fn create(
+        self,
+        client: &Client,
+        name: &str,
+        dry: bool,
+    ) -> Result<BegunOperation, Failure> {
         let (parent, dag_id) = name.split_once("/dags/").unwrap_or((name, ""));
         let request = CreateDagRequest {
             parent: parent.to_owned(),
@@ -158,7 +188,7 @@ impl FileResource for Dag {
         client: &Client,
         paths: Vec<String>,
         dry: bool,
-    ) -> Option<Result<Begun, Failure>> {
+    ) -> Option<Result<BegunOperation, Failure>> {
         let request = UpdateDagRequest {
             dag: Some(self),
             update_mask: mask(paths),
@@ -222,7 +252,11 @@ pub async fn names(
 }
 
 /// Deletes one; that it is gone already is no error.
-pub async fn delete(client: &Client, kind: DocumentKind, name: String) -> Result<Begun, Failure> {
+pub async fn delete(
+    client: &Client,
+    kind: DocumentKind,
+    name: String,
+) -> Result<BegunOperation, Failure> {
     let (allow_missing, request_id, etag) = (true, request_id(), String::new());
     match kind {
         DocumentKind::Tenant => {

@@ -2,13 +2,13 @@
 
 use snic_domain::RegionId;
 
-use super::{Loadable, Residency, as_told, is_there, refresh_kept};
+use super::{LoadReadiness, Residency, describe_for, is_there, refresh_kept};
 use crate::place::contents;
 use crate::place::placement;
 use crate::protocol::LogKind;
 use crate::state::card::{ObservedContent, Region};
 use crate::store::records::{Phase, ResidentContext, StateRecord};
-use crate::store::tx::About;
+use crate::store::tx::LogSubject;
 
 impl Residency<'_> {
     /// A card said what it holds: contexts that its memory and its regions do not have are lost.
@@ -23,11 +23,11 @@ impl Residency<'_> {
             {
                 self.set_phase(record.offset, Phase::Erasing);
                 let why = "the region does not hold it any more";
-                self.tell_lost_in(from, &record.context(), why);
+                self.report_lost_in(from, &record.context(), why);
             }
         }
         for region in self.card().region_ids() {
-            self.settle_residents(region);
+            self.drop_lost_residents(region);
         }
         refresh_kept(self.core, self.id);
     }
@@ -50,7 +50,7 @@ impl Residency<'_> {
             let gone: Vec<ResidentContext> =
                 self.card().contexts().residents(region).cloned().collect();
             self.remove_residents(region, &gone);
-            gone.iter().for_each(|context| self.tell_lost_in(region, context, why));
+            gone.iter().for_each(|context| self.report_lost_in(region, context, why));
         }
         let erases: Vec<_> = self.card().contexts().pending_erases().collect();
         let contexts = self.core.cards.known_mut(self.id).contexts_mut();
@@ -62,7 +62,7 @@ impl Residency<'_> {
     /// Deletes a record whose context is gone.
     fn drop_record(&mut self, record: &StateRecord, why: &str) {
         if record.phase != Phase::Erasing {
-            self.tell_lost(&record.context(), why);
+            self.report_lost(&record.context(), why);
         }
         self.core.cards.known_mut(self.id).contexts_mut().remove(self.tx, record.offset);
     }
@@ -72,7 +72,7 @@ impl Residency<'_> {
     }
 
     /// Contexts of a region that holds something else by now are lost.
-    pub fn settle_residents(&mut self, region: RegionId) {
+    pub fn drop_lost_residents(&mut self, region: RegionId) {
         let observed = self.observed(region);
         if observed == ObservedContent::Unknown {
             return;
@@ -82,20 +82,25 @@ impl Residency<'_> {
         let gone: Vec<ResidentContext> = gone.cloned().collect();
         self.remove_residents(region, &gone);
         for context in &gone {
-            self.tell_lost_in(region, context, "the region does not hold it any more");
+            self.report_lost_in(region, context, "the region does not hold it any more");
         }
     }
 
     /// A context that a region had is lost.
-    pub(super) fn tell_lost_in(&mut self, region: RegionId, context: &ResidentContext, why: &str) {
-        let keeper = as_told(&context.bitstream, &context.dag);
+    pub(super) fn report_lost_in(
+        &mut self,
+        region: RegionId,
+        context: &ResidentContext,
+        why: &str,
+    ) {
+        let keeper = describe_for(&context.bitstream, &context.dag);
         let text = format!("what {keeper} kept for it in region {region} is lost: {why}");
         self.note_lost(context, vec![region], (why, text));
     }
 
     /// A context is lost.
-    pub(super) fn tell_lost(&mut self, context: &ResidentContext, why: &str) {
-        let keeper = as_told(&context.bitstream, &context.dag);
+    pub(super) fn report_lost(&mut self, context: &ResidentContext, why: &str) {
+        let keeper = describe_for(&context.bitstream, &context.dag);
         let text = format!("what {keeper} kept for it is lost: {why}");
         self.note_lost(context, Vec::new(), (why, text));
     }
@@ -109,7 +114,7 @@ impl Residency<'_> {
         let dag = &context.dag;
         self.card_mut().contexts_mut().count_lost();
         self.core.dags.mark_dirty(dag);
-        let about = About { regions, ..About::dag(self.id, dag) };
+        let about = LogSubject { regions, ..LogSubject::dag(self.id, dag) };
         self.tx.note_of(why, LogKind::StateLost, about, text);
         self.core.dags.emit(self.tx, dag);
     }
@@ -128,24 +133,24 @@ impl Residency<'_> {
             "region {region} is not loaded with {desired}: state that is kept in it cannot be saved: \
              {why}"
         );
-        let about = About { regions: vec![region], ..About::card(self.id) };
+        let about = LogSubject { regions: vec![region], ..LogSubject::card(self.id) };
         self.tx.note(LogKind::StateKept, about, text);
     }
 
     /// A region is to be loaded: begins to save what is kept in it. Where there is no room for it the
     /// region stays what it is.
-    pub fn make_loadable(&mut self, region: RegionId) -> Loadable {
-        self.settle_residents(region);
+    pub fn make_loadable(&mut self, region: RegionId) -> LoadReadiness {
+        self.drop_lost_residents(region);
         let observed = self.observed(region);
         let contexts = self.card().contexts().residents(region);
         let there = contexts.filter(|context| is_there(self.core, observed, context));
         let there: Vec<ResidentContext> = there.cloned().collect();
         if there.is_empty() {
-            return Loadable::Now;
+            return LoadReadiness::Now;
         }
         if self.begin_saving(region, there).is_err() {
             self.keep_region(region, "the save area has no room for it");
         }
-        Loadable::NotYet
+        LoadReadiness::NotYet
     }
 }

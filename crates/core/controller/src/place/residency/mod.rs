@@ -24,7 +24,7 @@ use crate::store::tx::Tx;
 use crate::place::forgotten::refresh_kept_in;
 
 /// A chain in words for whose DAG it is: another tenant's has no name there.
-fn as_told(bitstream: &BitstreamId, dag: &DagName) -> String {
+fn describe_for(bitstream: &BitstreamId, dag: &DagName) -> String {
     match bitstream.owner() {
         Some(owner) if owner != dag.tenant => "a chain of others".to_owned(),
         _ => bitstream.to_string(),
@@ -33,7 +33,7 @@ fn as_told(bitstream: &BitstreamId, dag: &DagName) -> String {
 
 /// Whether a region can be loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Loadable {
+pub(crate) enum LoadReadiness {
     /// Nothing is kept in it.
     Now,
     /// Its contexts are saved first, or it keeps its content.
@@ -46,7 +46,7 @@ struct NoRoom;
 
 /// Obstacle between a region and rows that lead a DAG there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Lack {
+enum Obstacle {
     /// The context at this offset is to be restored.
     Restore(u32),
     /// Another region keeps its context, or is being saved: it is waited for.
@@ -61,15 +61,15 @@ enum Lack {
 
 /// Obstacle in one region of a DAG's desired placement.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Need {
+struct RegionObstacle {
     region: RegionId,
     bitstream: BitstreamId,
-    lack: Lack,
+    lack: Obstacle,
 }
 
 /// Contexts that regions looked at before get.
 #[derive(Debug, Default)]
-struct SpokenFor {
+struct ClaimedContexts {
     offsets: Vec<u32>,
     regions: Vec<RegionId>,
 }
@@ -126,43 +126,48 @@ pub(crate) fn refresh_kept(core: &mut Core, id: &CardId) {
 }
 
 /// Obstacles in each region of a DAG's desired placement; nothing while not all of them are loaded.
-fn needs(core: &Core, id: &CardId, name: &DagName) -> Vec<Need> {
+fn needs(core: &Core, id: &CardId, name: &DagName) -> Vec<RegionObstacle> {
     let card = core.cards.known(id);
     let desired = core.dags.get(name).and_then(DagEntry::desired);
     let Some(desired) = desired.filter(|p| p.mapping.card == *id && card.is_loaded(p)) else {
         return Vec::new();
     };
-    let mut taken = SpokenFor::default();
+    let mut taken = ClaimedContexts::default();
     let mut needs = Vec::new();
     for (region, bitstream) in core.registry.stateful(&desired.mapping) {
         if !card.contexts().is_resident(region, bitstream, name) {
-            let seeker = Seeker { card, entry: core.dags.known(name), bitstream };
+            let seeker = ContextApplicant { card, entry: core.dags.known(name), bitstream };
             let lack = seeker.lacks(desired, region, &mut taken);
-            needs.push(Need { region, bitstream: bitstream.clone(), lack });
+            needs.push(RegionObstacle { region, bitstream: bitstream.clone(), lack });
         }
     }
     needs
 }
 
 /// A DAG that needs a context of a bitstream.
-struct Seeker<'a> {
+struct ContextApplicant<'a> {
     card: &'a CardMachine,
     entry: &'a DagEntry,
     bitstream: &'a BitstreamId,
 }
 
-impl Seeker<'_> {
+impl ContextApplicant<'_> {
     /// Obstacle in a region for it.
-    fn lacks(&self, desired: &Placement, region: RegionId, taken: &mut SpokenFor) -> Lack {
+    fn lacks(
+        &self,
+        desired: &Placement,
+        region: RegionId,
+        taken: &mut ClaimedContexts,
+    ) -> Obstacle {
         let (contexts, name) = (self.card.contexts(), self.entry.name());
         if self.card.tables().is_changing(name) {
-            return Lack::Wait;
+            return Obstacle::Wait;
         }
         if let Some(record) = contexts.waiting_for(name, self.bitstream, &taken.offsets) {
             taken.offsets.push(record.offset);
             return match record.phase {
-                Phase::Saved(_) => Lack::Restore(record.offset),
-                Phase::Saving(_) | Phase::Erasing => Lack::Wait,
+                Phase::Saved(_) => Obstacle::Restore(record.offset),
+                Phase::Saving(_) | Phase::Erasing => Obstacle::Wait,
             };
         }
         let is_left = |region: &RegionId| {
@@ -173,13 +178,13 @@ impl Seeker<'_> {
         if let Some(from) = self.card.region_ids().find(is_left) {
             taken.regions.push(from);
             return match self.may_lead_to(from) {
-                true => Lack::Wait,
-                false => Lack::SaveFrom(from),
+                true => Obstacle::Wait,
+                false => Obstacle::SaveFrom(from),
             };
         }
         match contexts.is_fresh(region) {
-            true => Lack::Nothing,
-            false => Lack::Clear,
+            true => Obstacle::Nothing,
+            false => Obstacle::Clear,
         }
     }
 
@@ -250,7 +255,7 @@ mod tests {
     fn a_tenant_is_not_told_the_name_of_anothers_chain() {
         let tenant = TenantId::new("globex").expect("an id");
         let dag = DagName { tenant, dag: DagId::new("mine").expect("an id") };
-        let told = |id: &str| as_told(&BitstreamId::new(id).expect("an id"), &dag);
+        let told = |id: &str| describe_for(&BitstreamId::new(id).expect("an id"), &dag);
         assert_eq!(told("aes"), "aes");
         assert_eq!(told("globex.own"), "globex.own");
         assert_eq!(told("acme.secret"), "a chain of others");

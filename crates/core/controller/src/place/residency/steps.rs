@@ -4,19 +4,20 @@ use snic_domain::{DagName, RegionId};
 use snic_tables::{StateDone, StateFailure, Ticket};
 
 use super::{
-    Lack, Need, NoRoom, Residency, as_told, is_there, needs, pending_erases, refresh_kept,
+    NoRoom, Obstacle, RegionObstacle, Residency, describe_for, is_there, needs, pending_erases,
+    refresh_kept,
 };
 use crate::protocol::LogKind;
 use crate::state::card::ContextCommand;
 use crate::store::records::{Phase, ResidentContext, StateRecord};
-use crate::store::tx::About;
+use crate::store::tx::LogSubject;
 
 impl Residency<'_> {
     /// Asks for the next step with state, if none is under way: what is to be saved first, for loads
     /// wait for it; then what DAGs wait for; then what is to be erased, for nobody waits for that.
     pub fn step(&mut self) {
         self.serve_restored();
-        self.core.cards.known_mut(self.id).settle_pending_erases(self.tx);
+        self.core.cards.known_mut(self.id).forget_obsolete_erases(self.tx);
         let contexts = self.card().contexts();
         if !contexts.is_idle(self.core.now()) {
             return;
@@ -41,18 +42,18 @@ impl Residency<'_> {
             if needs.is_empty() {
                 self.card_mut().contexts_mut().admitted(&name);
             }
-            for Need { region, bitstream, lack } in needs {
+            for RegionObstacle { region, bitstream, lack } in needs {
                 let context = ResidentContext { bitstream, dag: name.clone() };
                 match lack {
-                    Lack::Nothing => self.add_resident(region, context),
-                    Lack::SaveFrom(from) => {
+                    Obstacle::Nothing => self.add_resident(region, context),
+                    Obstacle::SaveFrom(from) => {
                         if self.begin_saving(from, vec![context.clone()]).is_err() {
                             self.remove_residents(from, std::slice::from_ref(&context));
                             let why = "the save area has no room for it";
-                            self.tell_lost_in(from, &context, why);
+                            self.report_lost_in(from, &context, why);
                         }
                     }
-                    Lack::Restore(_) | Lack::Wait | Lack::Clear => {}
+                    Obstacle::Restore(_) | Obstacle::Wait | Obstacle::Clear => {}
                 }
             }
         }
@@ -61,14 +62,14 @@ impl Residency<'_> {
     /// The next command for a DAG that waits for its contexts.
     fn next_restore(&self) -> Option<(RegionId, ContextCommand)> {
         self.card().contexts().awaiting_restore().find_map(|dag| {
-            let step = |Need { region, bitstream, lack }| match lack {
-                Lack::Restore(offset) => Some((region, ContextCommand::Restore(offset))),
-                Lack::Clear => {
+            let step = |RegionObstacle { region, bitstream, lack }| match lack {
+                Obstacle::Restore(offset) => Some((region, ContextCommand::Restore(offset))),
+                Obstacle::Clear => {
                     let context = ResidentContext { bitstream, dag: dag.clone() };
                     let uid = self.core.dags.known(dag).uid();
                     Some((region, ContextCommand::Clear(context, uid)))
                 }
-                Lack::Nothing | Lack::Wait | Lack::SaveFrom(_) => None,
+                Obstacle::Nothing | Obstacle::Wait | Obstacle::SaveFrom(_) => None,
             };
             needs(self.core, self.id, dag).into_iter().find_map(step)
         })
@@ -162,17 +163,17 @@ impl Residency<'_> {
         card.contexts_mut().count_saved();
         let next = card.region(from).and_then(|entry| entry.bitstream().cloned());
         let why = match next.filter(|next| *next != bitstream) {
-            Some(next) => format!("region {from} is needed for {}", as_told(&next, &dag)),
+            Some(next) => format!("region {from} is needed for {}", describe_for(&next, &dag)),
             None => "it serves from another region".to_owned(),
         };
-        let keeper = as_told(&bitstream, &dag);
+        let keeper = describe_for(&bitstream, &dag);
         let text = format!("{} bytes that {keeper} keeps for it are saved: {why}", done.bytes);
-        self.tell_moved(LogKind::StateSaved, from, &dag, text);
+        self.report_moved(LogKind::StateSaved, from, &dag, text);
     }
 
     /// A context was moved from or to a region: both the DAG and the region show it.
-    fn tell_moved(&mut self, kind: LogKind, region: RegionId, dag: &DagName, text: String) {
-        let about = About { regions: vec![region], ..About::dag(self.id, dag) };
+    fn report_moved(&mut self, kind: LogKind, region: RegionId, dag: &DagName, text: String) {
+        let about = LogSubject { regions: vec![region], ..LogSubject::dag(self.id, dag) };
         self.tx.note(kind, about, text);
         self.tx.emit_region(self.id, region);
         self.core.dags.emit(self.tx, dag);
@@ -189,14 +190,14 @@ impl Residency<'_> {
         let (observed, is_needed) = (entry.observed(), !entry.is_loaded());
         if !is_there(self.core, observed, &context) {
             self.set_phase(offset, Phase::Erasing);
-            return self.tell_lost_in(from, &context, &failure.to_string());
+            return self.report_lost_in(from, &context, &failure.to_string());
         }
         if !is_exhausted {
             return;
         }
         self.set_phase(offset, Phase::Erasing);
         if !is_needed && self.waits_elsewhere(&context) {
-            return self.tell_lost_in(from, &context, &failure.to_string());
+            return self.report_lost_in(from, &context, &failure.to_string());
         }
         self.add_resident(from, context);
         if is_needed {
@@ -220,9 +221,9 @@ impl Residency<'_> {
         self.set_phase(offset, Phase::Erasing);
         let ResidentContext { bitstream, dag } = context.clone();
         self.add_resident(to, context);
-        let keeper = as_told(&bitstream, &dag);
+        let keeper = describe_for(&bitstream, &dag);
         let text = format!("{bytes} bytes that {keeper} kept for it are in region {to} again");
-        self.tell_moved(LogKind::StateRestored, to, &dag, text);
+        self.report_moved(LogKind::StateRestored, to, &dag, text);
     }
 
     /// It begins empty instead.
@@ -231,6 +232,6 @@ impl Residency<'_> {
             return; // Its DAG was deleted meanwhile.
         };
         self.set_phase(offset, Phase::Erasing);
-        self.tell_lost(&context, &format!("it could not be restored: {failure}"));
+        self.report_lost(&context, &format!("it could not be restored: {failure}"));
     }
 }

@@ -14,7 +14,7 @@ use super::lifecycle::check_spec;
 use crate::controller::Controller;
 use crate::fixtures::{nt_id, profile};
 use crate::protocol::{CallId, Command, ControllerSettings, Event, Request};
-use crate::restart::recovery::{Recovered, recover};
+use crate::restart::recovery::{StoreContent, recover};
 use crate::state::Core;
 use crate::store::records::{Record, RecordKey, spec_bytes};
 use crate::view::views::view_of;
@@ -196,7 +196,7 @@ fn checks_of_a_create_cost_the_same_beside_many() {
     let of = |residents: usize| {
         let all = records(residents);
         let recovered = recover(ControllerSettings::default(), all, 7, Timestamp::ZERO);
-        let Recovered { core, .. } = recovered.expect("records of a controller");
+        let StoreContent { core, .. } = recovered.expect("records of a controller");
         assert_eq!(core.dags.iter().count(), residents);
         costs(&core)
     };

@@ -5,7 +5,7 @@ use snic_planner::{Plan, PlanCatalogue, Reservation};
 use snic_tables::CreditRow;
 
 use super::CardMachine;
-use crate::decide::rows::{FirstRows, RowPool, RowsTaken, rows_short};
+use crate::decide::rows::{FirstRows, RowConflict, RowPool, rows_short};
 use crate::protocol::ControlError;
 use crate::store::records::Placement;
 
@@ -65,7 +65,7 @@ impl CardMachine {
     ///
     /// # Errors
     /// Another DAG has one of them.
-    pub fn restore_rows(&mut self, placement: &Placement) -> Result<(), RowsTaken> {
+    pub fn restore_rows(&mut self, placement: &Placement) -> Result<(), RowConflict> {
         self.rows.take_stored(placement)
     }
 

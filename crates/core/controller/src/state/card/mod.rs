@@ -40,10 +40,10 @@ pub(crate) use booking::Booking;
 pub(crate) use cards::Cards;
 pub(crate) use contents::Environment;
 pub use contexts::StateFigures;
-pub(crate) use contexts::{ContextCommand, Contexts, PlaceTaken};
+pub(crate) use contexts::{ContextCommand, Contexts, SaveSlotConflict};
 pub(crate) use pages::{PageNeed, Pages, PagesInUse, SpaceKey};
 pub(crate) use regions::{LoadEnded, Loading, ObservedContent, Region, Regions};
-pub(crate) use tables::{Committed, Due, Ended, Tables};
+pub(crate) use tables::{CommitEnd, Committed, TableStep, Tables};
 
 /// Whether the card can be spoken to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub(crate) enum Identity {
 
 /// Whether a loss is news.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lost {
+pub(crate) enum LossKind {
     /// It answered before, or was not tried.
     Now,
     /// It did not answer before either.
@@ -77,7 +77,7 @@ pub(crate) enum Lost {
 
 /// Result of asking a card for its content.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Adopted {
+pub(crate) enum AdoptionOutcome {
     /// It was asked again since.
     Stale,
     /// It is another card than its profile says, for this reason.
@@ -320,14 +320,14 @@ impl CardMachine {
     }
 
     /// It does not answer; says whether that is news.
-    pub fn lose(&mut self, now: Timestamp, reason: String) -> Lost {
+    pub fn lose(&mut self, now: Timestamp, reason: String) -> LossKind {
         self.forget();
         self.connection = ConnectionState::Absent(reason);
         match &self.loss {
-            Some(_) => Lost::StillLost,
+            Some(_) => LossKind::StillLost,
             None => {
                 self.loss = Some(CardLoss { since: now, attempts: 0 });
-                Lost::Now
+                LossKind::Now
             }
         }
     }
@@ -364,12 +364,12 @@ impl CardMachine {
         ticket: Ticket,
         snapshot: &CardSnapshot,
         is_known: impl Fn(Digest, &ReportedChain) -> bool,
-    ) -> Adopted {
+    ) -> AdoptionOutcome {
         if self.connection != ConnectionState::Adopting(ticket) {
-            return Adopted::Stale;
+            return AdoptionOutcome::Stale;
         }
         if snapshot.idcode != self.profile.idcode || snapshot.regions.len() != self.regions.len() {
-            return Adopted::Wrong(format!(
+            return AdoptionOutcome::Wrong(format!(
                 "the card has IDCODE {:#010x} and {} regions; its profile says {:#010x} and {}",
                 snapshot.idcode,
                 snapshot.regions.len(),
@@ -384,7 +384,7 @@ impl CardMachine {
         self.tables.adopt(snapshot.version, snapshot.tables.clone());
         self.regions.adopt(&snapshot.regions, is_known);
         self.contexts.adopt(snapshot.boot_id);
-        Adopted::Ready
+        AdoptionOutcome::Ready
     }
 
     /// It said its counters; gives those before.
@@ -409,8 +409,8 @@ impl CardMachine {
     }
 
     /// A DAG needs no pages any more.
-    pub fn let_go_of_pages(&mut self, name: &DagName) {
-        self.pages.let_go(&mut self.tables, name, &BTreeSet::new());
+    pub fn release_pages(&mut self, name: &DagName) {
+        self.pages.release_spaces(&mut self.tables, name, &BTreeSet::new());
     }
 
     /// A commit is done: the DAGs that wait for pages which may be free now.
@@ -480,7 +480,7 @@ impl CardMachine {
         now: Timestamp,
         new_ticket: impl FnOnce() -> Ticket,
         serial_of: impl Fn(&DagName) -> Option<u64>,
-    ) -> Due {
+    ) -> TableStep {
         self.tables.begin(now, new_ticket, serial_of)
     }
 
@@ -491,7 +491,7 @@ impl CardMachine {
         ticket: Ticket,
         result: Result<u32, ProgramFailure>,
         settings: &ControllerSettings,
-    ) -> Ended {
+    ) -> CommitEnd {
         self.tables.ended(now, ticket, result, |failures| settings.wait(failures))
     }
 }
@@ -511,16 +511,16 @@ impl CardMachine {
         &mut self,
         region: RegionId,
         length_of: impl Fn(&BitstreamId) -> u32,
-    ) -> Kept {
+    ) -> Retention {
         let kept = self.contexts.must_stay(region, self.profile.save_area, length_of);
         let before = self.ledger.is_kept(region);
         self.ledger.set_kept(region, kept);
-        if before && !kept { Kept::NoMore } else { Kept::AsBefore }
+        if before && !kept { Retention::NoMore } else { Retention::AsBefore }
     }
 
     /// Forgets what was to be erased in regions that hold something else by now.
-    pub fn settle_pending_erases(&mut self, tx: &mut Tx) {
-        self.contexts.settle_pending_erases(tx, &self.regions);
+    pub fn forget_obsolete_erases(&mut self, tx: &mut Tx) {
+        self.contexts.forget_obsolete_erases(tx, &self.regions);
     }
 
     /// Has the wrapper of a region do something with a context.
@@ -538,7 +538,7 @@ impl CardMachine {
 
 /// Whether a region must stay what it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum Retention {
     /// It must and did not, or nothing has changed.
     AsBefore,
     /// It need not any more: it may be planned with again.
@@ -575,8 +575,8 @@ mod tests {
             card.read_back(&mut Tx::default(), Ticket(ticket), Arc::default());
         }
         let mut adopt = |ticket| card.adopt(Ticket(ticket), &snapshot, |_, _| true);
-        assert_eq!(adopt(1), Adopted::Stale, "it was asked again since");
-        assert_eq!(adopt(2), Adopted::Ready);
-        assert_eq!(adopt(2), Adopted::Stale, "it was answered");
+        assert_eq!(adopt(1), AdoptionOutcome::Stale, "it was asked again since");
+        assert_eq!(adopt(2), AdoptionOutcome::Ready);
+        assert_eq!(adopt(2), AdoptionOutcome::Stale, "it was answered");
     }
 }

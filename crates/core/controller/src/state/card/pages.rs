@@ -171,7 +171,7 @@ impl Pages {
             let space = self.spaces.get_mut(&need.space).expect("what was missing was just made");
             space.users.insert(name.clone());
         }
-        self.let_go(tables, name, needs);
+        self.release_spaces(tables, name, needs);
         Ok(())
     }
 
@@ -201,7 +201,12 @@ impl Pages {
     }
 
     /// Takes a DAG's spaces away but those of `needs`; what nobody uses any more goes.
-    pub fn let_go(&mut self, tables: &mut Tables, name: &DagName, needs: &BTreeSet<PageNeed>) {
+    pub fn release_spaces(
+        &mut self,
+        tables: &mut Tables,
+        name: &DagName,
+        needs: &BTreeSet<PageNeed>,
+    ) {
         self.waiting.remove(name);
         let mut gone = Vec::new();
         self.spaces.retain(|space, Space { pages, users }| {
@@ -224,7 +229,7 @@ mod tests {
 
     use super::*;
     use crate::fixtures::{name, profile};
-    use crate::state::card::tables::Due;
+    use crate::state::card::tables::TableStep;
 
     /// A card of four pages.
     fn card() -> (Pages, Tables) {
@@ -238,7 +243,8 @@ mod tests {
     }
 
     fn commit(tables: &mut Tables) {
-        let Due::Commit { .. } = tables.begin(Default::default(), || Ticket(1), |_| None) else {
+        let TableStep::Commit { .. } = tables.begin(Default::default(), || Ticket(1), |_| None)
+        else {
             panic!("rows differ");
         };
     }
@@ -255,9 +261,9 @@ mod tests {
             assert_eq!(pages.hold(&mut tables, &name(of), &needs), Ok(()));
         }
         assert_eq!(tables.target().rows_used(Table::Page), 3);
-        pages.let_go(&mut tables, &name("a"), &BTreeSet::new());
+        pages.release_spaces(&mut tables, &name("a"), &BTreeSet::new());
         assert_eq!(tables.target().rows_used(Table::Page), 3);
-        pages.let_go(&mut tables, &name("b"), &BTreeSet::new());
+        pages.release_spaces(&mut tables, &name("b"), &BTreeSet::new());
         assert_eq!(tables.target().rows_used(Table::Page), 0);
         assert_eq!((pages.held().len(), pages.check(tables.target())), (0, Ok(())));
     }
@@ -269,7 +275,7 @@ mod tests {
         pages.hold(&mut tables, &name("a"), &first).expect("all are free");
         commit(&mut tables);
         committed(&mut tables);
-        pages.let_go(&mut tables, &name("a"), &BTreeSet::new());
+        pages.release_spaces(&mut tables, &name("a"), &BTreeSet::new());
         // Packets still read the active bank, and then the commit is under way.
         assert_eq!(pages.hold(&mut tables, &name("b"), &second), Err(PagesInUse));
         commit(&mut tables);

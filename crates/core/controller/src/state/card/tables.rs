@@ -33,7 +33,7 @@ pub(crate) struct Committed {
 
 /// Next step for the tables.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Due {
+pub(crate) enum TableStep {
     /// Nothing: a commit is under way, or it is too early for the next one.
     Nothing,
     /// The card has all rows already: this follows at once.
@@ -49,7 +49,7 @@ pub(crate) enum Due {
 
 /// End of a commit.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Ended {
+pub(crate) enum CommitEnd {
     /// It is not the one that is under way.
     Stale,
     /// The card has it.
@@ -200,9 +200,9 @@ impl Tables {
         now: Timestamp,
         new_ticket: impl FnOnce() -> Ticket,
         serial_of: impl Fn(&DagName) -> Option<u64>,
-    ) -> Due {
+    ) -> TableStep {
         if self.commit.is_some() || self.not_before > now {
-            return Due::Nothing;
+            return TableStep::Nothing;
         }
         // What to write is found now, by comparing the rows that may differ, and not noted while they change: a row that
         // was changed and changed back costs no write. Where nothing is left to write there is no command, and what
@@ -214,7 +214,7 @@ impl Tables {
             removals: std::mem::take(&mut self.removals),
         };
         if delta.is_empty() {
-            return Due::Committed(follows);
+            return TableStep::Committed(follows);
         }
         let ticket = new_ticket();
         // A rate that comes with a DAG's new promise is the DAG's, and has to be stored first.
@@ -224,7 +224,7 @@ impl Tables {
         self.commit = Some(Commit { ticket, delta: delta.clone(), follows });
         let configurations = self.configurations_of(&delta);
         let command = CardCommand::Program { ticket, delta, configurations, rates_only };
-        Due::Commit { command, dags }
+        TableStep::Commit { command, dags }
     }
 
     /// The configurations that rows of a delta name and the card does not hold.
@@ -243,9 +243,9 @@ impl Tables {
         ticket: Ticket,
         result: Result<u32, ProgramFailure>,
         wait: impl Fn(u32) -> std::time::Duration,
-    ) -> Ended {
+    ) -> CommitEnd {
         let Some(commit) = self.commit.take_if(|commit| commit.ticket == ticket) else {
-            return Ended::Stale;
+            return CommitEnd::Stale;
         };
         match result {
             Ok(version) => {
@@ -256,14 +256,14 @@ impl Tables {
                 self.active
                     .apply(&commit.delta)
                     .expect("the delta was made from this image's tables");
-                Ended::Committed(commit.follows)
+                CommitEnd::Committed(commit.follows)
             }
             Err(failure) => {
                 self.failures += 1;
                 self.not_before = now + wait(self.failures);
                 self.last_error = Some(failure.to_string());
                 self.take_back(commit);
-                Ended::Failed
+                CommitEnd::Failed
             }
         }
     }

@@ -7,7 +7,7 @@ use snic_domain::{
     Explanation, Infeasible, Notes, NtTypeId, OperationId, TenantId, Timestamp,
 };
 
-use super::place::Place;
+use super::place::PlacementState;
 use crate::protocol::AssignedCard;
 use crate::state::meter::Meter;
 use crate::store::records::{DagRecord, Placement};
@@ -27,7 +27,7 @@ pub(crate) struct DagEntry {
     uid: DagUid,
     spec: DagSpec,
     generation: u64,
-    place: Place,
+    place: PlacementState,
     created: Timestamp,
     updated: Timestamp,
     /// Serial of the placement whose rows the target tables hold.
@@ -75,7 +75,7 @@ impl DagEntry {
             uid: record.uid,
             spec: record.spec,
             generation: record.generation,
-            place: Place::stored(record.placement, record.previous),
+            place: PlacementState::stored(record.placement, record.previous),
             created: record.created,
             updated: record.updated,
             target: None,
@@ -329,7 +329,7 @@ impl DagEntry {
 
     /// The desired placement, where one that replaces it takes its room at once: it never served, or
     /// another one does meanwhile.
-    pub fn gives_way(&self) -> Option<&Placement> {
+    pub fn replaced_at_once(&self) -> Option<&Placement> {
         let serves = |placement: &&Placement| self.active == Some(placement.serial);
         self.desired().filter(|placement| self.previous().is_some() || !serves(placement))
     }
@@ -383,7 +383,7 @@ impl DagEntry {
 
     /// The entry as it would be with a placement, on a card that does not know of it.
     pub fn planned_at(mut self, placement: Placement) -> Self {
-        self.place = Place::stored(Some(placement), None);
+        self.place = PlacementState::stored(Some(placement), None);
         self.conditions.clear();
         self.forget_rows();
         self

@@ -1,6 +1,6 @@
 //! DAGs: what each one asks for, where it is, and which of its placements the card serves.
 //!
-//! [`Place`](place::Place) says where a DAG is placed and where it is going; beside it stand two serials:
+//! [`PlacementState`](place::PlacementState) says where a DAG is placed and where it is going; beside it stand two serials:
 //! of the placement whose rows the target tables hold, and of the one whose rows the card, read back,
 //! holds. A DAG is ready when both are the desired one's.
 
@@ -24,7 +24,7 @@ use crate::store::records::{DagRecord, InvalidRecord, Record, RecordKey, storabl
 use crate::store::tx::Tx;
 
 pub(crate) use entry::{DagEntry, ReplacedPlacement};
-use naming::Naming;
+use naming::NameIndex;
 use uids::{TakenRows, Uids};
 
 /// Explanations have records of their own; a larger one is cut to what a record takes.
@@ -42,9 +42,9 @@ pub(crate) struct Dags {
     /// DAGs that were restored in an image that they do not trust.
     untrusted: BTreeSet<DagName>,
     /// DAGs that trust each tenant.
-    trusting: Naming<TenantId>,
+    trusting: NameIndex<TenantId>,
     /// DAGs that use each NT type.
-    using: Naming<NtTypeId>,
+    using: NameIndex<NtTypeId>,
     /// DAGs that were looked at one by one.
     #[cfg(test)]
     looked_at: std::cell::Cell<usize>,

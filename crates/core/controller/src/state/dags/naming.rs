@@ -7,18 +7,18 @@ use snic_domain::{DagName, TenantId};
 
 /// Pairs of a name and a DAG. A DAG may be here for a name that it has lost since, until it is noted again.
 #[derive(Debug)]
-pub(super) struct Naming<K> {
+pub(super) struct NameIndex<K> {
     by_name: BTreeMap<K, BTreeSet<DagName>>,
     by_dag: BTreeMap<DagName, BTreeSet<K>>,
 }
 
-impl<K> Default for Naming<K> {
+impl<K> Default for NameIndex<K> {
     fn default() -> Self {
         Self { by_name: BTreeMap::new(), by_dag: BTreeMap::new() }
     }
 }
 
-impl<K: Clone + Ord> Naming<K> {
+impl<K: Clone + Ord> NameIndex<K> {
     /// A DAG names these, and no others any more.
     pub fn note(&mut self, dag: &DagName, names: BTreeSet<K>) {
         self.forget(dag);
@@ -84,7 +84,7 @@ mod tests {
         fn both_indexes_agree(
             steps in prop::collection::vec((0u8..6, prop::collection::btree_set(0u8..4, 0..4)), 0..30),
         ) {
-            let (mut naming, mut now) = (Naming::default(), BTreeMap::new());
+            let (mut naming, mut now) = (NameIndex::default(), BTreeMap::new());
             for (number, names) in steps {
                 naming.note(&dag(number), names.iter().map(|of| tenant(*of)).collect());
                 now.insert(dag(number), names);

@@ -12,7 +12,7 @@
 //!
 //! While a DAG is `Moving`, the placement that it leaves serves until the card has the next one. It is
 //! `Stranded` when what it was moving to is gone and nothing else was found: the old placement serves on.
-//! The store has a placement as a pair, the desired one and the one before; see [`Place::stored`].
+//! The store has a placement as a pair, the desired one and the one before; see [`PlacementState::stored`].
 
 use snic_domain::{CardId, Infeasible, TenantId};
 
@@ -20,7 +20,7 @@ use crate::store::records::Placement;
 
 /// Where a DAG is placed and where it is going.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Place {
+pub(crate) enum PlacementState {
     /// Nowhere. If one was looked for, why none was found.
     Unplaced(Option<Infeasible>),
     /// There, or to be there: the card may not have it yet.
@@ -41,13 +41,13 @@ pub(crate) enum Place {
     },
 }
 
-impl Default for Place {
+impl Default for PlacementState {
     fn default() -> Self {
         Self::Unplaced(None)
     }
 }
 
-impl Place {
+impl PlacementState {
     /// From the store: the desired placement, and the one before it that serves meanwhile.
     pub fn stored(desired: Option<Placement>, previous: Option<Placement>) -> Self {
         match (desired, previous) {
@@ -270,12 +270,12 @@ mod tests {
         /// is lost, and none is given back twice.
         #[test]
         fn a_place_is_its_stored_pair(verbs in prop::collection::vec(verb(), 0..40)) {
-            let (mut place, mut pair) = (Place::default(), (None, None));
+            let (mut place, mut pair) = (PlacementState::default(), (None, None));
             let mut gone = Vec::new();
             let mut begun = 0;
             for (serial, verb) in (1u64..).zip(verbs) {
                 let given = match verb {
-                    Verb::Begin if matches!(place, Place::Moving { .. }) => continue,
+                    Verb::Begin if matches!(place, PlacementState::Moving { .. }) => continue,
                     Verb::Begin => {
                         begun += 1;
                         place.begin(placement(serial));
@@ -292,7 +292,7 @@ mod tests {
                 gone.extend(expected);
                 let is = (place.desired().map(|p| p.serial), place.previous().map(|p| p.serial));
                 prop_assert_eq!(is, pair, "after {:?}", verb);
-                let again = Place::stored(place.desired().cloned(), place.previous().cloned());
+                let again = PlacementState::stored(place.desired().cloned(), place.previous().cloned());
                 prop_assert_eq!(&again, &place);
                 prop_assert_eq!(gone.len() + place.placements().count(), begun);
             }
@@ -305,17 +305,17 @@ mod tests {
 
     #[test]
     fn the_serving_place_has_the_new_generation_after_an_abort() {
-        let mut place = Place::At(placement(1));
+        let mut place = PlacementState::At(placement(1));
         place.begin(placement(2));
         assert_eq!(place.abort(5).map(|p| p.serial), Some(2));
-        let Place::At(serving) = place else { panic!("{place:?}") };
+        let PlacementState::At(serving) = place else { panic!("{place:?}") };
         assert_eq!((serving.serial, serving.generation), (1, 5));
     }
 
     #[test]
     #[should_panic(expected = "when the one before is over")]
     fn a_move_does_not_begin_during_another() {
-        let mut place = Place::default();
+        let mut place = PlacementState::default();
         (1..=3).for_each(|serial| place.begin(placement(serial)));
     }
 }

@@ -11,7 +11,7 @@ use snic_tables::RateLimiterRow;
 
 use super::engine::Engine;
 use super::flows::EpochOutcome;
-use super::topology::{CardResource, FlowNames, Named};
+use super::topology::{CardResource, FlowNames, NamedTopology};
 use crate::decide::rows::{self, Bucket};
 use crate::protocol::Fairness;
 use crate::state::dags::{DagEntry, Dags};
@@ -108,7 +108,13 @@ impl CardEngine {
     }
 
     /// Takes over what is on the card now, under a number that no engine had.
-    pub fn renew(&mut self, named: Named, fairness: Fairness, number: u64, dags: &mut Dags) {
+    pub fn renew(
+        &mut self,
+        named: NamedTopology,
+        fairness: Fairness,
+        number: u64,
+        dags: &mut Dags,
+    ) {
         for (at, name) in (0..).zip(&named.names.dags) {
             dags.known_mut(name).meter_mut().set_flow(number, at);
         }

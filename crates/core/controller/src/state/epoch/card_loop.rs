@@ -19,9 +19,9 @@ use snic_tables::{CardCommand, CardCounters, DagCounters, RateLimiterRow, Ticket
 use super::card_engine::{CardEngine, Flows, LastStep};
 use super::counter_intake::{CounterIntake, CounterReading};
 use super::history::{FairnessPoint, History};
-use super::rest::{Look, Rest, Sample};
-use super::sampler::{Answered, NextSample, Sampler};
-use super::topology::Named;
+use super::rest::{IdleTimer, MeasuredSpans, Sample};
+use super::sampler::{NextSample, SampleAnswer, Sampler};
+use super::topology::NamedTopology;
 use crate::protocol::Fairness;
 use crate::state::dags::{DagEntry, Dags};
 
@@ -48,11 +48,11 @@ pub struct LoopFigures {
 
 /// Loop of one card.
 #[derive(Debug, Default)]
-pub(crate) struct Loop {
+pub(crate) struct CardLoop {
     sampler: Sampler,
     counters: CounterIntake,
     engine: CardEngine,
-    rest: Rest,
+    rest: IdleTimer,
     history: History,
     /// When rates were last set.
     edge: Timestamp,
@@ -63,7 +63,7 @@ pub(crate) struct Loop {
     figures: LoopFigures,
 }
 
-impl Loop {
+impl CardLoop {
     /// Nothing is known of the card any more. Figures and history stay: they are of the time since the daemon started.
     pub fn forget(&mut self) {
         let Self { figures, history, mut engine, .. } = std::mem::take(self);
@@ -97,12 +97,12 @@ impl Loop {
     }
 
     /// A DAG is about to be served by other instances: rates must follow at once.
-    pub const fn hurry(&mut self) {
+    pub const fn mark_urgent(&mut self) {
         self.is_urgent = true;
     }
 
     /// Whether rates must follow at once; they do from now on.
-    pub const fn take_hurry(&mut self) -> bool {
+    pub const fn take_urgent(&mut self) -> bool {
         std::mem::replace(&mut self.is_urgent, false)
     }
 
@@ -115,25 +115,25 @@ impl Loop {
     }
 
     /// Asks the card for its counters between two samples, if no answer is awaited; again at `next`.
-    pub fn ask_to_look(&mut self, ticket: Ticket, next: Timestamp) -> Option<CardCommand> {
-        self.sampler.ask_to_look(ticket, next)
+    pub fn request_probe(&mut self, ticket: Ticket, next: Timestamp) -> Option<CardCommand> {
+        self.sampler.request_probe(ticket, next)
     }
 
     /// When the counters are to be read between two samples, for loads near their capacity.
-    pub const fn look_at(&self) -> Option<Timestamp> {
-        self.sampler.look_at()
+    pub const fn next_probe(&self) -> Option<Timestamp> {
+        self.sampler.next_probe()
     }
 
     /// Has the counters read between two samples, or not.
-    pub const fn set_look_at(&mut self, at: Option<Timestamp>) {
-        self.sampler.set_look_at(at);
+    pub const fn set_next_probe(&mut self, at: Option<Timestamp>) {
+        self.sampler.set_next_probe(at);
     }
 
     /// The card said its counters.
-    pub fn answered(&mut self, now: Timestamp, ticket: Ticket) -> Answered {
+    pub fn answered(&mut self, now: Timestamp, ticket: Ticket) -> SampleAnswer {
         let answered = self.sampler.answered(now, ticket);
-        if let Answered::Between(_) = answered {
-            self.rest.looked(false); // These counters are not compared with those before.
+        if let SampleAnswer::Between(_) = answered {
+            self.rest.rates_set(false); // These counters are not compared with those before.
         }
         answered
     }
@@ -148,7 +148,7 @@ impl Loop {
         self.counters.note_faults(now, before, after)
     }
 
-    /// Counters by the row of their DAG, in a buffer that [`Loop::reuse`] takes back.
+    /// Counters by the row of their DAG, in a buffer that [`CardLoop::reuse`] takes back.
     pub fn by_row(&mut self, counters: &CardCounters) -> Vec<DagCounters> {
         self.counters.by_row(counters)
     }
@@ -170,14 +170,14 @@ impl Loop {
     }
 
     /// The card said its counters, a `span` after those before; how its DAGs are to be looked at, if they are.
-    pub fn look(
+    pub fn measured_spans(
         &mut self,
         span: Duration,
         moved: bool,
         epoch_ended: Option<Duration>,
-    ) -> Option<Look> {
+    ) -> Option<MeasuredSpans> {
         let has_changed =
-            moved || self.engine.is_stale() || self.is_urgent || self.look_at().is_some();
+            moved || self.engine.is_stale() || self.is_urgent || self.next_probe().is_some();
         self.rest.sampled(Sample { span, has_changed, epoch_ended })
     }
 
@@ -187,9 +187,9 @@ impl Loop {
     }
 
     /// The DAGs were looked at, and rates set if `rates_follow`: whether they need to be looked at again soon.
-    pub fn looked(&mut self, rates_follow: bool) {
+    pub fn rates_set(&mut self, rates_follow: bool) {
         let is_still = rates_follow && !self.engine.is_stale() && self.counters.is_still();
-        self.rest.looked(is_still);
+        self.rest.rates_set(is_still);
     }
 
     /// Whether the engine is of another topology than the card's.
@@ -203,11 +203,17 @@ impl Loop {
     }
 
     /// Takes over what is on the card now, under a number that no engine had.
-    pub fn renew(&mut self, named: Named, fairness: Fairness, number: u64, dags: &mut Dags) {
+    pub fn renew(
+        &mut self,
+        named: NamedTopology,
+        fairness: Fairness,
+        number: u64,
+        dags: &mut Dags,
+    ) {
         self.engine.renew(named, fairness, number, dags);
     }
 
-    /// Sets the allocations on other cards, by tenant, as [`Loop::allocation`] of this card.
+    /// Sets the allocations on other cards, by tenant, as [`CardLoop::allocation`] of this card.
     pub fn set_elsewhere(&mut self, of: impl Fn(&TenantId) -> [u64; 2]) {
         self.engine.set_elsewhere(of);
     }
@@ -308,20 +314,20 @@ mod tests {
 
     #[test]
     fn removing_a_card_forgets_its_pending_requests() {
-        let mut card_loop = Loop::default();
+        let mut card_loop = CardLoop::default();
         card_loop.ask(at(1), Ticket(1), 0);
         card_loop.count(|figures| figures.scale_ins += 1);
-        card_loop.hurry();
+        card_loop.mark_urgent();
         card_loop.forget();
-        assert_eq!(card_loop.answered(at(2), Ticket(1)), Answered::Stale);
-        assert!(!card_loop.take_hurry() && card_loop.is_stale());
+        assert_eq!(card_loop.answered(at(2), Ticket(1)), SampleAnswer::Stale);
+        assert!(!card_loop.take_urgent() && card_loop.is_stale());
         assert_eq!(card_loop.figures().scale_ins, 1, "figures count from the daemon's start");
     }
 
     #[test]
     fn an_edge_comes_once_an_epoch_and_a_little_early_counts() {
-        let mut card_loop = Loop::default();
-        let is_edge = |card_loop: &Loop, ms| card_loop.is_edge(at(ms), 10 * MS, 20 * MS);
+        let mut card_loop = CardLoop::default();
+        let is_edge = |card_loop: &CardLoop, ms| card_loop.is_edge(at(ms), 10 * MS, 20 * MS);
         card_loop.at_edge(at(100));
         assert_eq!(
             [110, 114, 115, 120].map(|ms| is_edge(&card_loop, ms)),

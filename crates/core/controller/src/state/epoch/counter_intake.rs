@@ -7,7 +7,7 @@ use snic_domain::{Bandwidth, Timestamp};
 use snic_tables::{CardCounters, DagCounters, DropCause};
 
 use crate::state::dags::DagEntry;
-use crate::state::meter::{Quiet, Sampled, Trouble};
+use crate::state::meter::{LogDecision, LogThrottle, SampleOutcome};
 
 /// Counters of a card.
 #[derive(Debug, Clone, Copy)]
@@ -27,8 +27,8 @@ pub(super) struct CounterIntake {
     by_row: Vec<DagCounters>,
     /// No DAG had a load when counters were last taken in.
     is_still: bool,
-    odd_log: Quiet,
-    fault_log: Quiet,
+    odd_log: LogThrottle,
+    fault_log: LogThrottle,
 }
 
 impl CounterIntake {
@@ -41,7 +41,7 @@ impl CounterIntake {
     ) -> Option<String> {
         let count = |counters: &CardCounters| counters.drops[DropCause::MemoryFault as usize];
         let faults = count(after).saturating_sub(count(before));
-        (faults > 0 && self.fault_log.trouble(now) == Trouble::Log).then(|| {
+        (faults > 0 && self.fault_log.trouble(now) == LogDecision::Log).then(|| {
             format!(
                 "{faults} packets were dropped: an NT reached for memory beyond its tenant's pages"
             )
@@ -84,11 +84,11 @@ impl CounterIntake {
                 entry.meter_mut().count_drops(drops[at].1);
             }
             let meter = entry.meter_mut();
-            odd += u64::from(meter.sample(counters, span, line) == Sampled::Backwards);
+            odd += u64::from(meter.sample(counters, span, line) == SampleOutcome::Backwards);
             self.is_still &= meter.is_still();
         }
         self.reuse(counted);
-        let text = (odd > 0 && self.odd_log.trouble(now) == Trouble::Log).then(|| {
+        let text = (odd > 0 && self.odd_log.trouble(now) == LogDecision::Log).then(|| {
             format!(
                 "the counters of {odd} DAGs went backwards; their loads count as before until \
                  the counters rise again"

@@ -5,22 +5,22 @@ use std::time::Duration;
 
 use snic_domain::{CardId, Timestamp};
 
-use super::card_loop::Loop;
+use super::card_loop::CardLoop;
 
 /// The loops of all cards.
 #[derive(Debug, Default)]
-pub(crate) struct Loops {
-    of: BTreeMap<CardId, Loop>,
+pub(crate) struct CardLoops {
+    of: BTreeMap<CardId, CardLoop>,
     /// When counters were last asked for; zero before the first time.
     sampled: Timestamp,
     /// The interval that was in force then.
     interval: Duration,
 }
 
-impl Loops {
+impl CardLoops {
     /// A card has been added.
     pub fn add(&mut self, id: CardId) {
-        self.of.insert(id, Loop::default());
+        self.of.insert(id, CardLoop::default());
     }
 
     /// A card has been taken away.
@@ -29,24 +29,24 @@ impl Loops {
     }
 
     /// The loop of a card that a caller named, if there is one.
-    pub fn get(&self, id: &CardId) -> Option<&Loop> {
+    pub fn get(&self, id: &CardId) -> Option<&CardLoop> {
         self.of.get(id)
     }
 
     /// The loop of a card that is known to be there.
-    pub fn known(&self, id: &CardId) -> &Loop {
+    pub fn known(&self, id: &CardId) -> &CardLoop {
         self.of.get(id).expect("each card has a loop")
     }
 
     /// The loop of a card that is known to be there.
-    pub fn known_mut(&mut self, id: &CardId) -> &mut Loop {
+    pub fn known_mut(&mut self, id: &CardId) -> &mut CardLoop {
         self.of.get_mut(id).expect("each card has a loop")
     }
 
     /// When counters are to be read next, if they are read once an `interval` and no card is to be looked
     /// at earlier.
     pub fn next_sample(&self, interval: Duration) -> Timestamp {
-        let looks = self.of.values().filter_map(Loop::look_at);
+        let looks = self.of.values().filter_map(CardLoop::next_probe);
         looks.fold(self.sampled + interval, Timestamp::min)
     }
 
@@ -72,13 +72,13 @@ impl Loops {
     }
 
     /// All of them, by card.
-    pub fn iter(&self) -> impl Iterator<Item = (&CardId, &Loop)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&CardId, &CardLoop)> {
         self.of.iter()
     }
 
     /// Has all loops take over a change that all of them compute with.
     pub fn all_changed(&mut self) {
-        self.of.values_mut().for_each(Loop::topology_changed);
+        self.of.values_mut().for_each(CardLoop::topology_changed);
     }
 }
 
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn samples_that_were_missed_are_counted_from_the_first_on() {
-        let mut loops = Loops::default();
+        let mut loops = CardLoops::default();
         assert_eq!(loops.sample(at(700), 10 * MS), 0, "nothing was asked for before");
         assert_eq!(loops.sample(at(710), 10 * MS), 0);
         assert_eq!(loops.sample(at(729), 10 * MS), 0, "late, but not by a whole interval");
@@ -110,13 +110,13 @@ mod tests {
 
     #[test]
     fn the_next_sample_is_an_interval_away_or_when_a_card_is_looked_at() {
-        let mut loops = Loops::default();
+        let mut loops = CardLoops::default();
         let ids = ["a", "b"].map(|id| CardId::new(id).expect("a label"));
         ids.iter().for_each(|id| loops.add(id.clone()));
         loops.begin_samples(at(100));
         assert_eq!(loops.next_sample(10 * MS), at(110));
-        loops.known_mut(&ids[1]).set_look_at(Some(at(104)));
-        loops.known_mut(&ids[0]).set_look_at(Some(at(200)));
+        loops.known_mut(&ids[1]).set_next_probe(Some(at(104)));
+        loops.known_mut(&ids[0]).set_next_probe(Some(at(200)));
         assert_eq!(loops.next_sample(10 * MS), at(104));
         let is_due = |ms| loops.is_sample_due(at(ms), 10 * MS, 2 * MS);
         assert_eq!([107, 108, 110].map(is_due), [false, true, true]);

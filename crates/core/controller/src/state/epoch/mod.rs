@@ -34,7 +34,7 @@ mod view;
 
 pub use area::AreaUse;
 pub(crate) use card_engine::{Flows, of_engine};
-pub(crate) use card_loop::Loop;
+pub(crate) use card_loop::CardLoop;
 pub use card_loop::LoopFigures;
 pub(crate) use counter_intake::CounterReading;
 pub use engine::Engine;
@@ -43,9 +43,9 @@ pub use flows::{
     area_per_bps,
 };
 pub use history::{FairnessPoint, HISTORY_KEPT, HISTORY_STEP};
-pub(crate) use loops::Loops;
+pub(crate) use loops::CardLoops;
 pub(crate) use on_card::OnCard;
-pub(crate) use sampler::Answered;
+pub(crate) use sampler::SampleAnswer;
 pub(crate) use shares::daemon_share_ppm;
 pub use topology::CardResource;
 pub use view::{DagFairness, FairnessView, Limiter, ResourceUse, SpaceView};

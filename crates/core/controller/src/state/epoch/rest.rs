@@ -22,7 +22,7 @@ const RESTING_MAX: Duration = Duration::from_millis(100);
 
 /// Since when nothing moves on a card.
 #[derive(Debug, Default)]
-pub(crate) struct Rest {
+pub(crate) struct IdleTimer {
     /// Time since the DAGs were looked at, where none had a load and the rates follow from that; `None`
     /// where something moves.
     still: Option<Duration>,
@@ -43,16 +43,16 @@ pub(crate) struct Sample {
 
 /// The times for which the DAGs are to be looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Look {
+pub(crate) struct MeasuredSpans {
     /// First a time in which no counter moved; zero where there was none.
     pub still: Duration,
     /// Then the time up to this sample.
     pub span: Duration,
 }
 
-impl Rest {
+impl IdleTimer {
     /// The DAGs were looked at; `is_still`: none has a load, and the rates follow from that.
-    pub fn looked(&mut self, is_still: bool) {
+    pub fn rates_set(&mut self, is_still: bool) {
         self.still = is_still.then_some(Duration::ZERO);
         if !is_still {
             self.at_rest = Duration::ZERO;
@@ -70,21 +70,21 @@ impl Rest {
     }
 
     /// A sample has come; how the DAGs are to be looked at, if they are.
-    pub fn sampled(&mut self, sample: Sample) -> Option<Look> {
+    pub fn sampled(&mut self, sample: Sample) -> Option<MeasuredSpans> {
         let Sample { span, has_changed, epoch_ended } = sample;
         let Some(still) = self.still.take() else {
-            return Some(Look { still: Duration::ZERO, span });
+            return Some(MeasuredSpans { still: Duration::ZERO, span });
         };
         if has_changed {
             self.at_rest = Duration::ZERO;
-            return Some(Look { still, span });
+            return Some(MeasuredSpans { still, span });
         }
         self.at_rest = self.at_rest.saturating_add(span);
         let still = still.saturating_add(span);
         let is_resting = self.at_rest > RESTING_AFTER;
         let epochs = if is_resting { RESTING_LOOK_EPOCHS } else { EPOCHS };
         if epoch_ended.is_some_and(|epoch| still >= epoch.saturating_mul(epochs)) {
-            return Some(Look { still: Duration::ZERO, span: still });
+            return Some(MeasuredSpans { still: Duration::ZERO, span: still });
         }
         self.still = Some(still);
         None
@@ -100,66 +100,66 @@ mod tests {
 
     #[test]
     fn samples_come_less_often_the_longer_nothing_moves() {
-        let mut rest = Rest::default();
-        let interval = |rest: &Rest| rest.sample_interval(10 * MS, 20 * MS);
+        let mut rest = IdleTimer::default();
+        let interval = |rest: &IdleTimer| rest.sample_interval(10 * MS, 20 * MS);
         assert_eq!(interval(&rest), 10 * MS);
-        rest.looked(true);
+        rest.rates_set(true);
         assert_eq!(interval(&rest), 20 * MS);
         let sample = Sample { span: 20 * MS, has_changed: false, epoch_ended: Some(20 * MS) };
         for _ in 0..49 {
             if rest.sampled(sample).is_some() {
-                rest.looked(true);
+                rest.rates_set(true);
             }
         }
         assert_eq!(interval(&rest), 20 * MS, "for less than a second");
         rest.sampled(sample);
-        rest.looked(true);
+        rest.rates_set(true);
         assert_eq!(interval(&rest), 100 * MS);
         assert_eq!(rest.sample_interval(10 * MS, 500 * MS), 500 * MS, "an epoch at least");
         assert_eq!(rest.sample_interval(MS, 2 * MS), 10 * MS);
         assert!(rest.sampled(Sample { has_changed: true, ..sample }).is_some());
         assert_eq!(interval(&rest), 10 * MS, "something moves");
-        rest.looked(true);
+        rest.rates_set(true);
         assert_eq!(interval(&rest), 20 * MS);
     }
 
-    fn whole(span: Duration) -> Option<Look> {
-        Some(Look { still: Duration::ZERO, span })
+    fn whole(span: Duration) -> Option<MeasuredSpans> {
+        Some(MeasuredSpans { still: Duration::ZERO, span })
     }
 
     #[test]
     fn each_sample_counts_while_something_moves() {
-        let mut rest = Rest::default();
+        let mut rest = IdleTimer::default();
         assert_eq!(rest.sampled(SAMPLE), whole(MS), "nothing is known yet");
-        rest.looked(false);
+        rest.rates_set(false);
         assert_eq!(rest.sampled(SAMPLE), whole(MS));
     }
 
     #[test]
     fn one_epoch_of_ten_is_looked_at_while_nothing_moves() {
-        let mut rest = Rest::default();
-        rest.looked(true);
+        let mut rest = IdleTimer::default();
+        rest.rates_set(true);
         for _ in 0..3 {
             for _ in 1..10 {
                 assert_eq!(rest.sampled(SAMPLE), None);
             }
             assert_eq!(rest.sampled(SAMPLE), whole(10 * MS), "the look is of all the time");
-            rest.looked(true);
+            rest.rates_set(true);
         }
     }
 
     #[test]
     fn a_card_at_rest_is_looked_at_once_in_fifty_epochs() {
-        let mut rest = Rest::default();
+        let mut rest = IdleTimer::default();
         let epoch = 20 * MS;
         let sample =
             |ms: u32| Sample { span: ms * MS, has_changed: false, epoch_ended: Some(epoch) };
-        rest.looked(true);
+        rest.rates_set(true);
         let mut looks = Vec::new();
         for at in 1..=30 {
             if let Some(look) = rest.sampled(sample(100)) {
                 looks.push((at, look.span));
-                rest.looked(true);
+                rest.rates_set(true);
             }
         }
         assert_eq!(looks[..3], [(2, 200 * MS), (4, 200 * MS), (6, 200 * MS)]);
@@ -168,8 +168,8 @@ mod tests {
 
     #[test]
     fn the_look_waits_for_the_end_of_an_epoch() {
-        let mut rest = Rest::default();
-        rest.looked(true);
+        let mut rest = IdleTimer::default();
+        rest.rates_set(true);
         let inside = Sample { epoch_ended: None, ..SAMPLE };
         assert!((0..15).all(|_| rest.sampled(inside).is_none()));
         assert_eq!(rest.sampled(SAMPLE), whole(16 * MS));
@@ -177,11 +177,11 @@ mod tests {
 
     #[test]
     fn a_change_is_looked_at_when_it_is_seen_and_loses_no_time_before_it() {
-        let mut rest = Rest::default();
-        rest.looked(true);
+        let mut rest = IdleTimer::default();
+        rest.rates_set(true);
         assert!((0..4).all(|_| rest.sampled(SAMPLE).is_none()));
         let changed = Sample { has_changed: true, epoch_ended: None, ..SAMPLE };
-        assert_eq!(rest.sampled(changed), Some(Look { still: 4 * MS, span: MS }));
+        assert_eq!(rest.sampled(changed), Some(MeasuredSpans { still: 4 * MS, span: MS }));
         assert_eq!(rest.sampled(changed), whole(MS), "it moves until a look says that it does not");
     }
 }

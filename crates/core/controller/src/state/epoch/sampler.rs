@@ -5,7 +5,7 @@ use std::time::Duration;
 use snic_domain::Timestamp;
 use snic_tables::{CardCommand, Ticket};
 
-use crate::state::meter::{Quiet, Trouble};
+use crate::state::meter::{LogDecision, LogThrottle};
 
 /// Samples that a card leaves unanswered until an event says so: a tenth of a second at the default period. Fewer
 /// happen wherever a machine is busy for a moment, and only count.
@@ -24,7 +24,7 @@ pub(crate) struct NextSample {
 
 /// Meaning of a card's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Answered {
+pub(crate) enum SampleAnswer {
     /// Nothing was asked, or it is the second at one moment.
     Stale,
     /// There is nothing to compare it with.
@@ -48,7 +48,7 @@ pub(super) struct Sampler {
     last_answer: Option<Timestamp>,
     /// Samples in a row that were due in time while the card had not answered the one before.
     late: u64,
-    overrun_log: Quiet,
+    overrun_log: LogThrottle,
 }
 
 impl Sampler {
@@ -63,7 +63,7 @@ impl Sampler {
         // A daemon that was not scheduled cannot tell whether the card was late: that is counted, and no event.
         let is_late = has_begun && unanswered && missed == 0;
         self.late = if is_late { self.late + 1 } else { 0 };
-        let is_logged = self.late >= LATE_TOLD && self.overrun_log.trouble(now) == Trouble::Log;
+        let is_logged = self.late >= LATE_TOLD && self.overrun_log.trouble(now) == LogDecision::Log;
         let overrun = is_logged.then(|| {
             format!("the card has not answered for {} samples, which were skipped", self.late)
         });
@@ -75,7 +75,7 @@ impl Sampler {
     }
 
     /// Asks the card for its counters between two samples, if no answer is awaited; again at `next`.
-    pub fn ask_to_look(&mut self, ticket: Ticket, next: Timestamp) -> Option<CardCommand> {
+    pub fn request_probe(&mut self, ticket: Ticket, next: Timestamp) -> Option<CardCommand> {
         self.next_look = Some(next);
         if self.pending.is_some() || self.look.is_some() {
             return None;
@@ -85,30 +85,30 @@ impl Sampler {
     }
 
     /// When the counters are to be read between two samples, for loads near their capacity.
-    pub const fn look_at(&self) -> Option<Timestamp> {
+    pub const fn next_probe(&self) -> Option<Timestamp> {
         self.next_look
     }
 
     /// Has the counters read between two samples, or not.
-    pub const fn set_look_at(&mut self, at: Option<Timestamp>) {
+    pub const fn set_next_probe(&mut self, at: Option<Timestamp>) {
         self.next_look = at;
     }
 
     /// Takes the answer with this ticket.
-    pub fn answered(&mut self, now: Timestamp, ticket: Ticket) -> Answered {
+    pub fn answered(&mut self, now: Timestamp, ticket: Ticket) -> SampleAnswer {
         if self.look.take_if(|asked| *asked == ticket).is_some() {
             let span = self.last_answer.map(|sampled| now.since(sampled));
-            return span.map_or(Answered::Stale, Answered::Between);
+            return span.map_or(SampleAnswer::Stale, SampleAnswer::Between);
         }
         if self.pending.take_if(|asked| *asked == ticket).is_none() {
-            return Answered::Stale;
+            return SampleAnswer::Stale;
         }
         match self.last_answer {
             // Two answers at one moment are one.
-            Some(before) if now.since(before).is_zero() => Answered::Stale,
+            Some(before) if now.since(before).is_zero() => SampleAnswer::Stale,
             before => {
                 self.last_answer = Some(now);
-                before.map_or(Answered::First, |before| Answered::After(now.since(before)))
+                before.map_or(SampleAnswer::First, |before| SampleAnswer::After(now.since(before)))
             }
         }
     }
@@ -131,12 +131,12 @@ mod tests {
         assert_eq!(asked.command, Some(CardCommand::Sample { ticket: Ticket(1) }));
         assert_eq!(asked.overrun, None, "before the first answer there is no epoch to overrun");
         assert_eq!(sampler.ask(at(2), Ticket(2), 0).command, None);
-        assert_eq!(sampler.answered(at(3), Ticket(2)), Answered::Stale, "it was not asked");
-        assert_eq!(sampler.answered(at(3), Ticket(1)), Answered::First);
+        assert_eq!(sampler.answered(at(3), Ticket(2)), SampleAnswer::Stale, "it was not asked");
+        assert_eq!(sampler.answered(at(3), Ticket(1)), SampleAnswer::First);
         sampler.ask(at(4), Ticket(3), 0);
         let asked = sampler.ask(at(5), Ticket(4), 2);
         assert_eq!(asked, NextSample { command: None, overrun: None, skipped: 3 });
-        assert_eq!(sampler.answered(at(7), Ticket(3)), Answered::After(4 * MS));
+        assert_eq!(sampler.answered(at(7), Ticket(3)), SampleAnswer::After(4 * MS));
     }
 
     #[test]
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn two_answers_at_one_moment_are_one() {
         let mut sampler = Sampler::default();
-        for (ticket, expected) in [(1, Answered::First), (2, Answered::Stale)] {
+        for (ticket, expected) in [(1, SampleAnswer::First), (2, SampleAnswer::Stale)] {
             sampler.ask(at(1), Ticket(ticket), 0);
             assert_eq!(sampler.answered(at(1), Ticket(ticket)), expected);
         }
@@ -170,13 +170,17 @@ mod tests {
     fn a_look_is_between_two_samples_and_waits_for_answers() {
         let mut sampler = Sampler::default();
         sampler.ask(at(1), Ticket(1), 0);
-        assert_eq!(sampler.ask_to_look(Ticket(2), at(2)), None, "an answer is awaited");
+        assert_eq!(sampler.request_probe(Ticket(2), at(2)), None, "an answer is awaited");
         sampler.answered(at(1), Ticket(1));
-        assert!(sampler.ask_to_look(Ticket(3), at(3)).is_some());
-        assert_eq!(sampler.ask_to_look(Ticket(4), at(4)), None, "one look at a time");
-        assert_eq!(sampler.look_at(), Some(at(4)));
-        assert_eq!(sampler.answered(at(3), Ticket(3)), Answered::Between(2 * MS));
+        assert!(sampler.request_probe(Ticket(3), at(3)).is_some());
+        assert_eq!(sampler.request_probe(Ticket(4), at(4)), None, "one look at a time");
+        assert_eq!(sampler.next_probe(), Some(at(4)));
+        assert_eq!(sampler.answered(at(3), Ticket(3)), SampleAnswer::Between(2 * MS));
         sampler.ask(at(5), Ticket(5), 0);
-        assert_eq!(sampler.answered(at(5), Ticket(5)), Answered::After(4 * MS), "as without it");
+        assert_eq!(
+            sampler.answered(at(5), Ticket(5)),
+            SampleAnswer::After(4 * MS),
+            "as without it"
+        );
     }
 }

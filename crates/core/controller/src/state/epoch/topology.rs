@@ -104,16 +104,16 @@ pub(crate) struct FlowNames {
 
 /// A card's flows and resources, with their names.
 #[derive(Debug)]
-pub(crate) struct Named {
+pub(crate) struct NamedTopology {
     pub topology: Topology,
     pub names: FlowNames,
 }
 
 impl OnCard<'_> {
     /// Topology of what is, or is about to be, in the card's tables. Time O(DAGs × NTs).
-    pub fn topology<'a>(&self, dags: &'a Dags) -> Named {
+    pub fn topology<'a>(&self, dags: &'a Dags) -> NamedTopology {
         let profile = self.card.profile();
-        let mut named = Named {
+        let mut named = NamedTopology {
             topology: Topology {
                 capacities: self.capacities(),
                 memory: profile.memory.get() / PAGE_SIZE.get(),

@@ -9,7 +9,7 @@ use snic_fairness::regions;
 
 use super::area::AreaUse;
 use super::card_engine::LastStep;
-use super::card_loop::Loop;
+use super::card_loop::CardLoop;
 use super::flows::AREA_UNITS;
 use super::history::FairnessPoint;
 use super::shares::{busiest, dominant, flows_of, ppm, ppm_of};
@@ -148,7 +148,7 @@ fn limiter(limit: drf::UserLimit) -> Limiter {
     }
 }
 
-impl Loop {
+impl CardLoop {
     /// Share of a tenant on the card `id`, which has this many regions; `None` where it has nothing there.
     pub fn fairness(
         &self,

@@ -38,7 +38,7 @@ impl UsageTrial<'_> {
         let pages = registry.pages_of(spec);
         check_dags(tenant, &registry.quota(tenant)?, usage, None, spec)?;
         memory.check(None, &pages)?;
-        memory.settle(None, &pages);
+        memory.count_placed(None, &pages);
         usage.dags += 1;
         usage.bandwidth += spec.bandwidth;
         Ok(())

@@ -202,14 +202,14 @@ pub struct RequestRecord {
     /// Digest of the command.
     pub command: String,
     /// Result of the request.
-    pub made: Made,
+    pub made: CreatedResource,
     pub at: Timestamp,
 }
 
 /// Resource that a request made or changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Made {
+pub enum CreatedResource {
     Tenant(TenantId),
     /// An NT type.
     NtType(NtTypeId),

@@ -45,8 +45,8 @@ use snic_domain::{CardId, DagName, DagSpec, Explanation, Infeasible, RegionId, T
 
 pub(crate) use key::{Audience, RecordKey, RequestKey};
 pub(crate) use kinds::{
-    BitstreamRecord, CardRecord, DagRecord, DeletionRecord, Made, Meta, NtRecord, PastRejection,
-    Placement, RegionRecord, RequestRecord, RuleRecord, TenantRecord, regions_of,
+    BitstreamRecord, CardRecord, CreatedResource, DagRecord, DeletionRecord, Meta, NtRecord,
+    PastRejection, Placement, RegionRecord, RequestRecord, RuleRecord, TenantRecord, regions_of,
 };
 pub use kinds::{
     Maintenance, PendingErase, Phase, RefusedRecord, ResidentContext, Stamp, StateRecord,
@@ -240,13 +240,13 @@ pub(crate) fn stamp(value: &mut Vec<u8>, Stamp { created, changed }: Stamp) {
 /// The stamp of a record's value; zeros where it has none.
 pub(crate) fn stamp_of(value: &[u8]) -> Stamp {
     #[derive(Deserialize)]
-    struct Stamped {
+    struct StampedRecord {
         revisions: (u64, u64),
     }
     let stamped = serde_json::from_slice(value);
     stamped.map_or_else(
         |_| Stamp::default(),
-        |Stamped { revisions: (created, changed) }| Stamp { created, changed },
+        |StampedRecord { revisions: (created, changed) }| Stamp { created, changed },
     )
 }
 

@@ -111,7 +111,7 @@ fn all() -> Vec<Record> {
         regions: Some((2, 1)),
     };
     let request = RequestKey { caller: "operator:ada".into(), id: "r-1".into() };
-    let made = Made::Tenant(TenantId::new("acme").expect("a label"));
+    let made = CreatedResource::Tenant(TenantId::new("acme").expect("a label"));
     let saved = StateRecord {
         dag: name(),
         uid: uid(),

@@ -15,7 +15,7 @@ pub(crate) use fingerprint::Fingerprint;
 
 use crate::protocol::{Caller, ControlError};
 use crate::store::history::History;
-use crate::store::records::{Made, Record, RecordKey, RequestKey, RequestRecord};
+use crate::store::records::{CreatedResource, Record, RecordKey, RequestKey, RequestRecord};
 use crate::store::tx::Tx;
 
 /// Longest request id, in characters: a UUID has 36.
@@ -60,7 +60,7 @@ impl Requests {
         &self,
         key: &RequestKey,
         command: &Fingerprint,
-    ) -> Result<Option<&Made>, ControlError> {
+    ) -> Result<Option<&CreatedResource>, ControlError> {
         match self.records.get(key) {
             None => Ok(None),
             Some(known) if command.is_of(&known.command) => Ok(Some(&known.made)),
@@ -69,7 +69,13 @@ impl Requests {
     }
 
     /// Remembers what a request made.
-    pub fn remember(&mut self, tx: &mut Tx, key: RequestKey, command: Fingerprint, made: Made) {
+    pub fn remember(
+        &mut self,
+        tx: &mut Tx,
+        key: RequestKey,
+        command: Fingerprint,
+        made: CreatedResource,
+    ) {
         let record = RequestRecord { command: command.into_text(), made, at: tx.now() };
         tx.put(Record::Request(key.clone(), record.clone()));
         let before = self.records.insert(key.clone(), record);
@@ -138,8 +144,8 @@ mod tests {
         }))
     }
 
-    fn made(tenant: &str) -> Made {
-        Made::Tenant(TenantId::new(tenant).expect("a label"))
+    fn made(tenant: &str) -> CreatedResource {
+        CreatedResource::Tenant(TenantId::new(tenant).expect("a label"))
     }
 
     fn at(seconds: u64) -> Timestamp {

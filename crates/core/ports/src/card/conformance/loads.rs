@@ -199,7 +199,7 @@ pub fn a_load_leaves_the_other_regions_alone(fixture: Fixture) {
     let image = Arc::clone(&rig.images[0]);
     rig.submit_load(0, &image);
     while !rig.session.is_idle() {
-        rig.look();
+        rig.step_once();
         assert_eq!((rig.status(1), rig.digest(1)), (REGION_LOADED, held.words()));
         assert_eq!(rig.read(region(1, REGION_CONTROL)), 0);
     }

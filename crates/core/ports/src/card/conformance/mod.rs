@@ -195,7 +195,7 @@ impl Rig {
     }
 
     /// One step of the session, a moment later.
-    fn look(&mut self) -> Vec<CardReport> {
+    fn step_once(&mut self) -> Vec<CardReport> {
         self.tick();
         self.session.step(self.card.as_mut(), self.now)
     }
@@ -205,7 +205,7 @@ impl Rig {
     fn finish(&mut self) -> Vec<CardReport> {
         let mut reports = Vec::new();
         for _ in 0..LOOKS_MAX {
-            reports.extend(self.look());
+            reports.extend(self.step_once());
             if self.session.is_idle() {
                 return reports;
             }

@@ -43,7 +43,7 @@ pub fn tables_are_programmed_while_a_region_is_loading(fixture: Fixture) {
     let mut rig = Rig::new(fixture);
     let image = Arc::clone(&rig.images[0]);
     rig.submit_load(0, &image);
-    assert_eq!(rig.look(), [], "a load takes longer than a step");
+    assert_eq!(rig.step_once(), [], "a load takes longer than a step");
     let ticket = rig.ticket();
     let delta = TableImage::default().delta_to(&target(5));
     rig.session.submit(
@@ -80,7 +80,7 @@ pub fn a_load_of_a_daemon_that_is_gone_is_adopted(fixture: Fixture) {
     let mut rig = Rig::new(fixture);
     let image = Arc::clone(&rig.images[1]);
     rig.submit_load(1, &image);
-    rig.look();
+    rig.step_once();
     assert_eq!(rig.read(LOAD_STATUS), LOAD_BUSY, "a load takes longer than a step");
     let snapshot = adopt(&mut rig);
     let status = RegionStatus::Loaded(Digest::of(&image));

@@ -68,16 +68,16 @@ impl Wire {
     }
 }
 
-struct Received(Vec<u8>);
-struct Sending<'a>(&'a mut Wire);
+struct RxFrame(Vec<u8>);
+struct TxFrame<'a>(&'a mut Wire);
 
-impl RxToken for Received {
+impl RxToken for RxFrame {
     fn consume<R, F: FnOnce(&[u8]) -> R>(self, f: F) -> R {
         f(&self.0)
     }
 }
 
-impl TxToken for Sending<'_> {
+impl TxToken for TxFrame<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, f: F) -> R {
         let mut frame = vec![0; length];
         let result = f(&mut frame);
@@ -90,16 +90,16 @@ impl TxToken for Sending<'_> {
 }
 
 impl Device for Wire {
-    type RxToken<'a> = Received;
-    type TxToken<'a> = Sending<'a>;
+    type RxToken<'a> = RxFrame;
+    type TxToken<'a> = TxFrame<'a>;
 
-    fn receive(&mut self, _: SmolInstant) -> Option<(Received, Sending<'_>)> {
+    fn receive(&mut self, _: SmolInstant) -> Option<(RxFrame, TxFrame<'_>)> {
         let frame = self.take_frame()?;
-        Some((Received(frame), Sending(self)))
+        Some((RxFrame(frame), TxFrame(self)))
     }
 
-    fn transmit(&mut self, _: SmolInstant) -> Option<Sending<'_>> {
-        (self.unsent.len() < UNSENT_BYTES_MAX).then_some(Sending(self))
+    fn transmit(&mut self, _: SmolInstant) -> Option<TxFrame<'_>> {
+        (self.unsent.len() < UNSENT_BYTES_MAX).then_some(TxFrame(self))
     }
 
     fn capabilities(&self) -> DeviceCapabilities {

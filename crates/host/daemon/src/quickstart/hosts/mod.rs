@@ -112,7 +112,7 @@ impl Hosts {
         // The hosts wait for each other, so they have a thread.
         let talked = tokio::task::spawn_blocking(move || {
             let mut talk = Talk::connect(&ports)?;
-            let said = tell(&mut talk)?;
+            let said = run_talk(&mut talk)?;
             anyhow::Ok((talk, said))
         });
         let (mut talk, said) = talked.await??;
@@ -152,7 +152,7 @@ fn gets_until_cached(talk: &mut Talk) -> Result<u32> {
 }
 
 /// Lets the hosts talk, and says what came of it.
-fn tell(talk: &mut Talk) -> Result<String> {
+fn run_talk(talk: &mut Talk) -> Result<String> {
     let pings = talk.pings(5).context("ping")?;
     let [fastest, slowest] = [pings.first(), pings.last()].map(|took| took.copied());
     let micros = |time: Option<Duration>| time.unwrap_or_default().as_micros();

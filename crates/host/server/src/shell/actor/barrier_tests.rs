@@ -19,6 +19,7 @@ use snic_ports::store::Done;
 use snic_ports::store::memory::MemoryStore;
 
 use super::super::card_thread::Order;
+use super::super::message::Query;
 use super::super::{ShellError, start};
 use super::*;
 
@@ -485,7 +486,7 @@ fn the_cause_of_a_change_that_nobody_asked_for_and_no_store_takes_is_set_aside()
         let card = format!("card{number}").parse().expect("a label");
         let unasked = Event::CardAppeared { card, profile: Box::new(profile()) };
         let tx = actor.controller.handle(unasked, wall_clock());
-        let batch = actor.outbox.submit(tx, |_| Waiting::DropBlob(Digest::of(b"none")));
+        let batch = actor.outbox.submit(tx, |_| OutboxEntry::DropBlob(Digest::of(b"none")));
         let number = batch.expect("the card's record").number;
         let (key, bytes) = (key.to_owned(), RECORD_BYTES_MAX + 1);
         actor.undo(number, StoreError::RecordTooLarge { key, bytes })

@@ -10,7 +10,7 @@ use snic_ports::card::Card as _;
 use snic_ports::store::memory::{Fault, FullableDisk};
 use snic_ports::store::reopening::{Folder, ReopeningStore};
 
-use super::super::{CardSlot, ControlPlane, OpenedCard, Running, ShellError, start};
+use super::super::{CardSlot, ControlPlane, ControlPlaneThreads, OpenedCard, ShellError, start};
 use super::*;
 
 /// Everything below is far quicker, unless it never happens.
@@ -84,7 +84,7 @@ fn refused(answer: Result<Reply, ShellError>) -> bool {
 }
 
 /// A control plane whose store is on this disk.
-fn begin(disk: &FullableDisk) -> (ControlPlane, Running) {
+fn begin(disk: &FullableDisk) -> (ControlPlane, ControlPlaneThreads) {
     let store = disk.open().expect("a store in memory");
     let pause = Duration::from_millis(1);
     let folder = Box::new(disk.clone());

@@ -92,7 +92,7 @@ pub(crate) struct ContextStep {
 
 /// The place of a context in the save area belongs to another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PlaceTaken;
+pub(crate) struct SaveSlotConflict;
 
 /// Contexts of one region.
 #[derive(Debug, Default)]
@@ -168,9 +168,9 @@ impl Contexts {
     ///
     /// # Errors
     /// Another one stands there.
-    pub fn restore_record(&mut self, record: StateRecord) -> Result<(), PlaceTaken> {
+    pub fn restore_record(&mut self, record: StateRecord) -> Result<(), SaveSlotConflict> {
         if !area::is_free(&self.records, record.offset, record.length) {
-            return Err(PlaceTaken);
+            return Err(SaveSlotConflict);
         }
         self.records.insert(record.offset, record);
         Ok(())
@@ -372,7 +372,7 @@ impl Contexts {
     }
 
     /// Forgets erases whose region holds another bitstream by now.
-    pub fn settle_pending_erases(&mut self, tx: &mut Tx, regions: &Regions) {
+    pub fn forget_obsolete_erases(&mut self, tx: &mut Tx, regions: &Regions) {
         let card = &self.card;
         self.pending_erases.retain(|(region, uid), digest| {
             let observed = regions.get(*region).map(Region::observed);

@@ -174,7 +174,7 @@ fn a_region_is_fresh_from_its_load_until_something_is_copied() {
 fn two_contexts_of_a_store_never_stand_in_one_place() {
     let (mut contexts, _) = contexts();
     assert_eq!(contexts.restore_record(record("a", 0, Phase::Saved(1))), Ok(()));
-    assert_eq!(contexts.restore_record(record("b", 64, Phase::Saved(1))), Err(PlaceTaken));
+    assert_eq!(contexts.restore_record(record("b", 64, Phase::Saved(1))), Err(SaveSlotConflict));
     assert_eq!(contexts.restore_record(record("b", 4_096, Phase::Saved(1))), Ok(()));
     assert_eq!(contexts.check(AREA), Ok(()));
     assert!(contexts.check(SaveArea { bytes: ByteSize::from_bytes(4_096), ..AREA }).is_err());

@@ -84,9 +84,9 @@ impl World {
             wanted[at].map(u64::from)
         };
         match self.tables.begin(self.now, new_ticket, serial_of) {
-            Due::Nothing => return false,
-            Due::Committed(follows) => self.follow(follows),
-            Due::Commit { command, .. } => {
+            TableStep::Nothing => return false,
+            TableStep::Committed(follows) => self.follow(follows),
+            TableStep::Commit { command, .. } => {
                 let CardCommand::Program { ticket, delta, .. } = command else {
                     panic!("{command:?}")
                 };
@@ -104,11 +104,11 @@ impl World {
         let result =
             if well { Ok(self.card.version) } else { Err(ProgramFailure::ReadBack { rows: 1 }) };
         let wait = |failures: u32| Duration::from_secs(failures.into());
-        assert_eq!(self.tables.ended(self.now, Ticket(0), result.clone(), wait), Ended::Stale);
+        assert_eq!(self.tables.ended(self.now, Ticket(0), result.clone(), wait), CommitEnd::Stale);
         match self.tables.ended(self.now, ticket, result, wait) {
-            Ended::Committed(follows) => self.follow(follows),
-            Ended::Failed => self.read_back(),
-            Ended::Stale => panic!("it was under way"),
+            CommitEnd::Committed(follows) => self.follow(follows),
+            CommitEnd::Failed => self.read_back(),
+            CommitEnd::Stale => panic!("it was under way"),
         }
     }
 
@@ -205,6 +205,6 @@ fn operations_wait_for_their_commit_even_when_it_fails() {
     world.answer(false);
     world.now = world.now + Duration::from_secs(9);
     let due = world.tables.begin(world.now, || Ticket(9), |_| None);
-    let Due::Committed(follows) = due else { panic!("the card has all rows: {due:?}") };
+    let TableStep::Committed(follows) = due else { panic!("the card has all rows: {due:?}") };
     assert_eq!(follows.removals, [operation]);
 }

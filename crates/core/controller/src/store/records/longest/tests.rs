@@ -440,7 +440,7 @@ fn of_error(of: &Lengths, error: &ControlError) -> [Record; 2] {
     };
     let key =
         RequestKey { caller: format!("operator:{}", of.id::<TenantId>(0)), id: "r".repeat(64) };
-    let made = Made::Batch(vec![Err(error.clone()); DAG_BATCH_MAX]);
+    let made = CreatedResource::Batch(vec![Err(error.clone()); DAG_BATCH_MAX]);
     let request = RequestRecord { command: "c".repeat(64), made, at: LATE };
     [Record::Operation(operation), Record::Request(key, request)]
 }
