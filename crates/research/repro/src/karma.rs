@@ -8,7 +8,7 @@ pub struct Karma {
     guaranteed: u64,
     /// Slices that belong to nobody.
     shared: u64,
-    /// What each user may borrow.
+    /// Slices that each user may still borrow.
     credits: Vec<u64>,
 }
 
