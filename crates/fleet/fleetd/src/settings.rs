@@ -138,7 +138,6 @@ impl Default for Hosts {
     }
 }
 
-#[cfg(feature = "s3")]
 impl Settings {
     /// Reads and checks the file.
     ///
