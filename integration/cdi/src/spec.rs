@@ -61,7 +61,7 @@ pub enum InvalidSpec {
     /// A version other than ours.
     #[error("unsupported cdiVersion {0:?} (supported: {VERSION})")]
     Version(String),
-    /// Not `vendor/class`.
+    /// A kind that is not of the form `vendor/class`.
     #[error(
         "invalid kind {0:?}: expected vendor/class; vendor is a DNS subdomain of at most \
          {VENDOR_CHARS_MAX} characters; class has at most {CLASS_CHARS_MAX} letters, digits, '-', \

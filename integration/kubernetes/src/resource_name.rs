@@ -10,7 +10,7 @@ const QUOTA_PREFIX: &str = "requests.";
 /// A name that Kubernetes does not accept.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidResourceName {
-    /// Not `domain/name`.
+    /// A name that is not of the form `domain/name`.
     #[error("{0:?} is not a resource name (expected domain/name, e.g. snic.dev/acme-web)")]
     Form(String),
     /// The domain is malformed.

@@ -66,25 +66,19 @@ pub struct ExtendedResource {
     pub devices: u32,
 }
 
-/// Invalid settings.
+/// Settings that cannot be read or are not allowed.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidSettings {
     /// The file cannot be read.
     #[error("{path}: {source}")]
     Read {
-        /// The file.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: std::io::Error,
     },
     /// The file is not valid TOML, or has unknown keys or wrong types.
     #[error("{path}: {message}")]
-    Parse {
-        /// The file.
-        path: PathBuf,
-        message: String,
-    },
+    Parse { path: PathBuf, message: String },
     /// A name that Kubernetes does not accept.
     #[error("resources[{at}].name: {source}")]
     Name {
@@ -97,9 +91,8 @@ pub enum InvalidSettings {
     /// An invalid value.
     #[error("{key}: {rule}")]
     Key {
-        /// The key.
         key: String,
-        /// Allowed form.
+        /// Values that are allowed, and what to do.
         rule: String,
     },
 }

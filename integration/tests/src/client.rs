@@ -344,7 +344,7 @@ impl TestClient {
 
 /// The trace and the span of [`create_in_trace`]'s request.
 pub const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
-/// See [`TRACE`].
+/// Span of the client in [`TRACE`], which the daemon's spans have as their parent.
 pub const PARENT: &str = "00f067aa0ba902b7";
 
 /// Creates a DAG of acme that needs a load, in the client's trace.

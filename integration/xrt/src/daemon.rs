@@ -61,7 +61,7 @@ impl XrtCardProcess {
         }
     }
 
-    /// `kill -9`.
+    /// Kills the process with SIGKILL and waits until it is gone.
     pub fn kill(&mut self) {
         if let Some(mut device) = self.device.take() {
             // It may have ended by itself.

@@ -198,6 +198,8 @@ impl Bucket {
     /// Another rate and depth from `now` on: what was taken and has not come back is still missing, as
     /// far as the new depth goes.
     pub(crate) fn change(&mut self, now: u64, rate: Rate, burst_bytes: u32) {
+        // Rates may change with every epoch. A bucket that was full again after each change would let a DAG send a
+        // burst an epoch beyond its rate, and an empty one would take tokens that it has earned.
         let before = self.meter.rate;
         let cycles = u128::from(self.meter.free_at().saturating_sub(now));
         let missing = cycles * u128::from(before.bits) / u128::from(before.cycles);
@@ -208,6 +210,10 @@ impl Bucket {
 
     /// The first cycle at which `bits` pass. What is larger than the bucket passes when it is full.
     pub(crate) fn ready_at(&self, bits: u64) -> u64 {
+        // A bucket keeps no count of tokens that each packet would have to bring up to date, but the moment at which
+        // it is full if nothing passes. Tokens that are missing are the time until then. `bits` are there once no
+        // more than the rest of the depth is missing, so that much earlier. The moment is kept in parts of a cycle,
+        // because a rounded one would drift with every packet; a cycle number times a rate needs 128 bits.
         let Meter { rate, free } = self.meter;
         let ahead = u128::from(self.depth_bits.saturating_sub(bits)) * u128::from(rate.cycles);
         let free = u128::from(free.cycle) * u128::from(rate.bits) + u128::from(free.parts);

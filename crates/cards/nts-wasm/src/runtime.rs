@@ -17,7 +17,7 @@ pub const STACK_BYTES_MAX: usize = 128 << 10;
 /// Fuel of an instruction that has the host do something.
 const FUEL_OF_GROWING: u8 = 255;
 
-/// Compiles modules.
+/// Wasmtime with the limits of modules: fuel, memory and stack.
 pub struct WasmRuntime {
     engine: Engine,
     linker: Linker<Host>,

@@ -14,7 +14,7 @@ use crate::{Counters, DropReason};
 #[error("{0}")]
 pub struct InvalidModule(pub String);
 
-/// Compiles modules.
+/// A runtime that compiles WebAssembly modules to machine code.
 pub trait ModuleRuntime: Send + Sync + fmt::Debug {
     /// Checks and compiles one, and starts it once for a try. Takes milliseconds.
     ///

@@ -9,7 +9,7 @@ pub const STATE_BYTES_MAX: usize = 16 << 20;
 /// Why saved state cannot be restored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidState {
-    /// Over [`STATE_BYTES_MAX`].
+    /// Longer than [`STATE_BYTES_MAX`]; with its length in bytes.
     #[error("the state has {0} bytes; at most {STATE_BYTES_MAX} are allowed")]
     TooLong(usize),
     /// State of another NT type, or no state at all.

@@ -104,6 +104,9 @@ impl<F: Ord + Clone, T> FairQueue<F, T> {
         if found.items.len() >= self.flow_max {
             return Err((item, Overflow { limit: self.flow_max }));
         }
+        // A flow or level that was idle starts where the others are, not where it stopped: otherwise it could save up time
+        // and then keep the thread until it has caught up. `max` moves it forward only, so what it owes for an
+        // expensive item stays owed.
         if found.items.is_empty() {
             if of.waiting.is_empty() {
                 of.had = of.had.max(now);
@@ -121,6 +124,8 @@ impl<F: Ord + Clone, T> FairQueue<F, T> {
         let waiting = self.levels.iter().enumerate().filter(|(_, level)| !level.waiting.is_empty());
         let (level, _) = waiting.min_by_key(|(_, level)| level.had)?;
         let of = &mut self.levels[level];
+        // The virtual time is the start tag of what is served, as in start-time fair queueing. Finish tags would need
+        // the cost of an item, which is known only after it was served.
         self.now = of.had;
         let (had, flow) = of.waiting.pop_first()?;
         of.now = had;

@@ -14,6 +14,12 @@ pub const FRAME_WORDS: usize = 93;
 /// the frame buffer needs. Open descriptions of older families have 2 to 14.
 pub(crate) const MFWR_WORDS_MAX: usize = 64;
 
+/// Words before the first sync word at most: Vivado writes up to 20. Without a bound, a file without
+/// a sync word would be searched to its end.
+pub(crate) const LEAD_WORDS_MAX: usize = 64;
+/// Dies of a part at most: the largest of the family have four (public device tables).
+pub(crate) const DIES_MAX: u8 = 4;
+
 /// The synchronisation word: what follows are packets.
 pub(crate) const SYNC: u32 = 0xAA99_5566;
 /// A packet that does nothing.

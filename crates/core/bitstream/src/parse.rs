@@ -24,7 +24,7 @@ use std::fmt;
 use snic_domain::CardProfile;
 
 pub use error::{InvalidBitstream, UnmaskedReason, WrongCard};
-pub(crate) use walk::{DIES_MAX, lead_idcode};
+pub(crate) use walk::lead_idcode;
 use walk::{Walk, WalkFindings};
 
 use crate::BitHeader;

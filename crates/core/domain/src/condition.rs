@@ -38,7 +38,7 @@ pub struct Condition {
     pub status: ConditionStatus,
     /// Machine-readable reason: UPPER_SNAKE_CASE.
     pub reason: String,
-    /// Human-readable explanation.
+    /// Explanation for people, with what to do where something can be done.
     pub message: String,
     /// When the status last changed.
     pub since: Timestamp,

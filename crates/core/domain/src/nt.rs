@@ -114,7 +114,7 @@ pub struct BuildClaims {
     /// Identity of the build, as the ROM in its region reports it. `None`: that of its NTs, see
     /// [`ChainIdentity::of_nts`].
     pub identity: Option<ChainIdentity>,
-    /// [`crate::RegionImage::regions`].
+    /// Regions that the image fits, as in [`crate::RegionImage::regions`]: empty means all of its kind.
     pub regions: Vec<RegionId>,
 }
 

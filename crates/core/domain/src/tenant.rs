@@ -69,25 +69,15 @@ impl Default for Quota {
 /// New values of a quota's bounds; those without one stay.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuotaPatch {
-    /// New [`Quota::dags_max`].
     pub dags_max: Option<u32>,
-    /// New [`Quota::bandwidth_max`].
     pub bandwidth_max: Option<Bandwidth>,
-    /// New [`Quota::bitstreams_max`].
     pub bitstreams_max: Option<u32>,
-    /// New [`Quota::bitstream_bytes_max`].
     pub bitstream_bytes_max: Option<ByteSize>,
-    /// New [`Quota::memory_max`].
     pub memory_max: Option<ByteSize>,
-    /// New [`Quota::nt_types_max`].
     pub nt_types_max: Option<u32>,
-    /// New [`Quota::rules_max`].
     pub rules_max: Option<u32>,
-    /// New [`Quota::machines_max`].
     pub machines_max: Option<u32>,
-    /// New [`Quota::operations_max`].
     pub operations_max: Option<u32>,
-    /// New [`Quota::threads_max`].
     pub threads_max: Option<u32>,
 }
 

@@ -87,7 +87,7 @@ impl PhysicalChain {
         self.owner.as_ref()
     }
 
-    /// [`Bitstream::is_loadable_by`].
+    /// Whether the tenant may load it, as in [`Bitstream::is_loadable_by`].
     pub(crate) fn is_loadable_by(&self, tenant: &TenantId) -> bool {
         self.owner.as_ref().is_none_or(|owner| owner == tenant)
     }

@@ -38,6 +38,8 @@ impl Order {
 
 /// `a / b > c / d`.
 fn is_greater_part(a: u64, b: u64, c: u64, d: u64) -> bool {
+    // Multiplied out instead of divided: plans have to be the same on every machine, and the parts are compared
+    // exactly.
     u128::from(a) * u128::from(d) > u128::from(c) * u128::from(b)
 }
 

@@ -266,7 +266,7 @@ impl<'a> View<'a> {
         headroom
     }
 
-    /// Undoes [`View::take`].
+    /// Undoes [`View::take`] of the same path, when the search steps back.
     pub(crate) fn give_back(&mut self, path: &RegionPath, of: NtSequence<'_>) {
         let credits = self.credits_of(path, of);
         let view = &mut self.regions[usize::from(path.region)];

@@ -104,7 +104,7 @@ struct Reconfiguration {
     backoff_max_ms: Spanned<u64>,
 }
 
-/// Applies `placement.toml`.
+/// Applies `placement.toml` to the settings of the controller.
 pub(super) fn placement(
     source: &Source<'_>,
     to: &mut ControllerSettings,
@@ -304,7 +304,7 @@ struct Credits {
     reservation: Spanned<String>,
 }
 
-/// Applies `scheduling.toml`.
+/// Applies `scheduling.toml` to the settings of the controller.
 pub(super) fn scheduling(
     source: &Source<'_>,
     to: &mut ControllerSettings,
@@ -347,7 +347,7 @@ struct Promises {
     dag_bandwidth_max_mbps: Spanned<u64>,
 }
 
-/// Applies `admission.toml`.
+/// Applies `admission.toml` to the settings of the controller.
 pub(super) fn admission(
     source: &Source<'_>,
     to: &mut ControllerSettings,

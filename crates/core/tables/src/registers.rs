@@ -179,7 +179,7 @@ pub const REGION_LOADED: u32 = 2;
 pub const REGION_BROKEN: u32 = 3;
 /// In a region's page: bit 0 decouples it from the crossbar, bit 1 resets its NTs.
 pub const REGION_CONTROL: Address = 0x04;
-/// See [`REGION_CONTROL`].
+/// Bit 0 of [`REGION_CONTROL`]: while it is set, no packets enter or leave the region.
 pub const REGION_DECOUPLE: u32 = 1;
 /// See [`REGION_CONTROL`]; clears itself. A load of the region that is under way ends with it
 /// ([`LOAD_FAILED`]), and the region is broken.

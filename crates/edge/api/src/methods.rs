@@ -44,7 +44,7 @@ pub enum Span {
 /// A method's row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
-    /// `/package.Service/Method`.
+    /// Path of the HTTP/2 request: `/package.Service/Method`.
     pub path: &'static str,
     /// Callers that may call it.
     pub access: Access,
@@ -127,7 +127,7 @@ pub struct AuditedRequest {
 include!(concat!(env!("OUT_DIR"), "/methods.rs"));
 
 impl Row {
-    /// `Method`.
+    /// Name of the method without package and service.
     pub fn method(&self) -> &'static str {
         self.path.rsplit('/').next().unwrap_or(self.path)
     }

@@ -24,7 +24,7 @@ pub struct Entry {
     /// Where the call came from: an address with its port, or the user and process on the unix socket.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub peer: String,
-    /// `Service/Method`.
+    /// The method, as `Service/Method`.
     pub method: String,
     /// Name of the resource, if the request names one.
     #[serde(default, skip_serializing_if = "String::is_empty")]

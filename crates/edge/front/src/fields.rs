@@ -21,7 +21,7 @@ macro_rules! listing {
         )
     };
 }
-/// For [`listing!`](crate::listing).
+/// The module that [`listing!`](crate::listing) expands to, so that its callers need no dependency on `snic-api`.
 #[doc(hidden)]
 pub use snic_api::list as api_list;
 

@@ -35,7 +35,7 @@ const PAIR: &str = "the server's certificate or key";
 const AUTHORITY: &str = "the authority of clients";
 const REVOKED: &str = "the list of revoked certificates";
 
-/// Usable certificates.
+/// TLS configurations from certificates that were read and checked.
 pub(crate) struct Credentials {
     /// Configuration of the API: HTTP/2.
     pub api: Arc<ServerConfig>,

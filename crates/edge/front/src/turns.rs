@@ -98,6 +98,8 @@ impl Drop for HeldTurn {
         state.room.leave(self.level as usize, &self.flow);
         state.rank_again(self.level, &self.flow);
         let given: Vec<_> = std::iter::from_fn(|| state.give()).collect();
+        // Without the lock: a turn that nobody takes any more is dropped in `send`, and dropping a turn takes the
+        // lock to give it to the next call.
         drop(state);
         for (level, flow, call) in given {
             // A call that is given up at this moment drops its turn, which ends it.

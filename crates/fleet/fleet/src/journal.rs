@@ -298,6 +298,10 @@ impl Journal {
         }));
         Transaction {
             compares: vec![
+                // The first compare is the fence: the key of this leader's election is gone before anybody else may
+                // lead, so a transaction that arrives late writes nothing. The second one makes a repeated attempt
+                // harmless: once one has committed, the record of the last transaction has changed, and the next one
+                // is refused.
                 Compare::CreatedAt(self.key.clone(), Revision(self.epoch.0)),
                 Compare::ChangedAt(LAST_TRANSACTION.to_owned(), self.last_changed),
             ],
@@ -322,6 +326,8 @@ impl Journal {
                 (TransactionState::Committing, now + self.backoff.next_pause())
             }
             (TransactionState::Committing, Err(_)) => {
+                // The request may have been carried out, or not. Each transaction writes its number to the record of
+                // the last one; that is read before anything is sent again, and says which.
                 under_way.was_silent = true;
                 (TransactionState::ReadingAfterSilence, now)
             }

@@ -34,7 +34,8 @@ use crate::links::HostLinks;
 use crate::metrics::MetricsPage;
 use crate::passing::RequestForwarder;
 use crate::runner::{Leadership, Runner, RunnerHandle, RunnerSettings};
-use crate::services::{FleetPage, Parts, Services, not_here};
+use crate::services::page::FleetPage;
+use crate::services::{Parts, Services, not_here};
 use crate::sweeper::{self, KeptImages};
 
 /// Largest report of a host, and request of a replica.

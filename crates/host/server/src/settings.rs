@@ -21,7 +21,7 @@ pub struct ServerSettings {
     pub front: FrontSettings,
     /// The page for browsers; not served if `None`.
     pub web: Option<WebSettings>,
-    /// Validates uploads.
+    /// Check that every uploaded image has to pass.
     pub upload_check: UploadCheck,
     /// Connections of cards.
     pub card_links: CardLinks,

@@ -301,6 +301,9 @@ impl Candidate {
         match (step, outcome) {
             (Step::Grant, Ok(Answer::Granted(id, seconds))) => {
                 let lasts = Duration::from_secs(u64::from(seconds));
+                // The lease counts from the moment it was asked for, not from the answer: etcd's own count began
+                // somewhere between the two. So by this clock it ends no later than by etcd's, and a leader stops
+                // acting before another one can be elected, however long the answer was on its way.
                 let ends = self.asked_at + lasts;
                 let beat_at = self.asked_at + lasts / 3;
                 self.state = State::Entering(Lease { id, lasts, ends, beat_at, beat_sent: None });
@@ -357,6 +360,8 @@ impl Candidate {
         let sent = lease.beat_sent.take();
         match (outcome, sent) {
             (Ok(Answer::Alive(..)), Some(sent)) => {
+                // As with the grant: etcd restarted the lease after the request was sent, so its end by this clock
+                // counts from there.
                 lease.ends = lease.ends.max(sent + lease.lasts);
                 lease.beat_at = sent + lease.lasts / 3;
                 Vec::new()

@@ -111,6 +111,9 @@ impl Committer {
             };
             answers.push((done, added));
         }
+        // One sync of the journal makes the whole group durable, so the disk's latency is paid once for all that
+        // gathered while the last sync ran. Nobody is answered before it; a command that was refused on its own gets
+        // its own error.
         let committed = self.commit(writes);
         for (done, added) in answers {
             let answer = added.and_then(|()| committed.clone());
@@ -154,6 +157,9 @@ impl Committer {
                 self.sled.follow(sequence, writes);
             }
             Err(error) => {
+                // After a write or sync that failed, what is on the disk is not known, and a later sync may report
+                // success without it: the kernel can have dropped the pages. So nothing more is written until the
+                // store is opened again and the journal read.
                 tracing::error!(error = with_source(error), "the store stopped");
                 self.stopped = Some(error.clone());
             }

@@ -117,7 +117,7 @@ impl fmt::Display for HumanDuration {
     }
 }
 
-/// See [`SledStore::open`].
+/// Opens a store and repairs what a crash left; see [`SledStore::open`].
 pub(crate) fn open(folder: &Path, options: SledOptions) -> Result<Opened, StoreError> {
     let lock = prepare(folder)?;
     let blobs = Blobs::open(folder.join("blobs"))?;

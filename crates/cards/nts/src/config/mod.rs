@@ -34,7 +34,7 @@ pub enum InvalidConfiguration {
         /// Version that is known.
         known: u16,
     },
-    /// Over [`CONFIGURATION_BYTES_MAX`].
+    /// Longer than [`CONFIGURATION_BYTES_MAX`]; with its length in bytes.
     #[error("the configuration has {0} bytes; at most {CONFIGURATION_BYTES_MAX} are allowed")]
     TooLong(usize),
     #[error("the configuration is not a JSON document: {0}")]

@@ -146,7 +146,7 @@ pub(crate) struct Sent {
     pub(crate) destination: IpAddr,
     /// The station that sent it.
     pub(crate) station: [u8; 6],
-    /// Its identification.
+    /// Identification field of the IP header, which all fragments of the packet share.
     id: u32,
 }
 

@@ -95,6 +95,8 @@ struct Saved {
 
 impl Bucket {
     fn fill(&mut self, settings: &Settings, now: Timestamp) {
+        // Tokens are parts of a bit so small that a nanosecond at 1 bit/s gains one: nothing is divided, and so
+        // nothing is lost to rounding however short the gaps between packets are.
         let nanos = now.since(self.filled).as_nanos();
         let gained = u64::try_from(nanos * u128::from(settings.rate_bps)).unwrap_or(u64::MAX);
         self.tokens = self.tokens.saturating_add(gained).min(settings.burst_tokens());

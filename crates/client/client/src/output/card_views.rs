@@ -7,8 +7,7 @@ use snic_api::words::EnumWord as _;
 
 use super::Style;
 use super::table::table;
-use super::text::{id, rate};
-use super::views::health_word;
+use super::text::{health_word, id, rate};
 
 /// Digits of a shell's UUID in lists.
 const SHELL_DIGITS: usize = 8;

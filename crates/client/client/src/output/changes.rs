@@ -8,8 +8,9 @@ use snic_api::v1::{
 use snic_api::words::EnumWord as _;
 
 use super::Style;
+use super::text::health_word;
 use super::text::{self, id};
-use super::views::{event_word, health_word};
+use super::views::event_word;
 
 /// A change of a tenant, on one line; `None` for a bookmark.
 pub fn tenant_event(event: &WatchTenantsResponse, _: Style) -> Option<String> {

@@ -7,8 +7,7 @@ use snic_api::words::EnumWord as _;
 
 use super::Style;
 use super::state_views::sentence;
-use super::text::{dag, id, rate, region};
-use super::views::form_word;
+use super::text::{dag, form_word, id, rate, region};
 
 /// The explanation, chain by chain.
 pub fn explanation(explanation: &Explanation, style: Style) -> String {

@@ -95,7 +95,7 @@ impl Output {
         Self { format, style, to: Box::new(stdout) }
     }
 
-    /// Another destination.
+    /// Output to a destination other than the standard output.
     pub fn new(format: Format, style: Style, to: Box<dyn Write>) -> Self {
         Self { format, style, to }
     }

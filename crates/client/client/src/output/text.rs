@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
+use snic_api::v1::card::Health;
+use snic_api::v1::dag::Form;
 use snic_domain::{Bandwidth, ByteSize};
 
 /// Labels, as the command line takes them.
@@ -68,6 +70,26 @@ pub fn time(time: Option<&prost_types::Timestamp>) -> String {
 /// `yes` or `no`.
 pub const fn yes(truth: bool) -> &'static str {
     if truth { "yes" } else { "no" }
+}
+
+/// A form in one word.
+pub const fn form_word(form: Form) -> &'static str {
+    match form {
+        Form::Unspecified => "auto",
+        Form::Sequential => "sequential",
+        Form::Parallel => "parallel",
+    }
+}
+
+/// Health of a card in one word, as the API has it.
+pub(super) const fn health_word(health: Health) -> &'static str {
+    match health {
+        Health::Unspecified => "UNKNOWN",
+        Health::Ok => "OK",
+        Health::Impaired => "IMPAIRED",
+        Health::Lost => "LOST",
+        Health::Recovering => "RECOVERING",
+    }
 }
 
 #[cfg(test)]

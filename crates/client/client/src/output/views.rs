@@ -1,8 +1,6 @@
 //! Resources as tables.
 
 use snic_api::render::{HEIGHT, cut, load_percent, region_map_within, state_word};
-use snic_api::v1::card::Health;
-use snic_api::v1::dag::Form;
 use snic_api::v1::operation::Result as Ended;
 use snic_api::v1::{
     Bitstream, Card, CardProcessor, Condition, Dag, EventType, Instance, Mapping, NtType,
@@ -19,18 +17,9 @@ use super::explain::push;
 use super::images;
 use super::state_views::{self, states};
 use super::table::{properties, section, table};
-use super::text::{self, age, id, labels, rate, size, yes};
+use super::text::{self, age, form_word, id, labels, rate, size, yes};
 
 pub use super::rule_views::{rule, rules};
-
-/// A form in one word.
-pub const fn form_word(form: Form) -> &'static str {
-    match form {
-        Form::Unspecified => "auto",
-        Form::Sequential => "sequential",
-        Form::Parallel => "parallel",
-    }
-}
 
 /// DAGs, one per row: those below their promise first.
 pub fn dags_below_promise_first(found: &[Dag], style: Style) -> String {
@@ -401,16 +390,6 @@ pub fn bitstream(bitstream: &Bitstream, style: Style) -> String {
         ],
     );
     shown + &images::section(bitstream, style)
-}
-
-pub(super) const fn health_word(health: Health) -> &'static str {
-    match health {
-        Health::Unspecified => "UNKNOWN",
-        Health::Ok => "OK",
-        Health::Impaired => "IMPAIRED",
-        Health::Lost => "LOST",
-        Health::Recovering => "RECOVERING",
-    }
 }
 
 /// One card and the map of its regions, in the height of a terminal.

@@ -4,7 +4,7 @@ use snic_domain::CardModel;
 
 use super::raw::{RawCard, RawFrames, RawRow};
 use super::table::{Checked, TableContext};
-use crate::parse::DIES_MAX;
+use crate::packet::DIES_MAX;
 use crate::{FloorGroup, FloorPlan, FrameRange, RowWidth};
 
 /// The last row that a frame address can name.

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use super::ColumnPlace;
+use crate::packet::DIES_MAX;
 use crate::packet::{FRAME_WORDS, FrameAddress, Packet, Register, SYNC};
-use crate::parse::DIES_MAX;
 use crate::{BitHeader, InvalidHeader, RowWidth};
 
 /// Number of frames of each column, row by row.

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use super::ColumnPlace;
 use crate::FrameAddress;
-use crate::parse::DIES_MAX;
+use crate::packet::DIES_MAX;
 
 /// Why a report cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

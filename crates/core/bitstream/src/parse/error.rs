@@ -2,10 +2,9 @@
 
 use crate::InvalidHeader;
 use crate::packet::{
-    COR0_PARTIAL, CTL0_ALLOWED, CTL1_ALLOWED, FRAME_WORDS, MFWR_WORDS_MAX, Register,
+    COR0_PARTIAL, CTL0_ALLOWED, CTL1_ALLOWED, DIES_MAX, FRAME_WORDS, LEAD_WORDS_MAX,
+    MFWR_WORDS_MAX, Register,
 };
-
-use super::walk::{DIES_MAX, LEAD_WORDS_MAX};
 
 /// Fault of a bitstream. `at` is a byte of the configuration data, after the header.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

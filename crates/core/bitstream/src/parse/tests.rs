@@ -1,9 +1,8 @@
 use proptest::prelude::*;
 
-use super::walk::LEAD_WORDS_MAX;
 use super::*;
 use crate::catalogue;
-use crate::packet::{NOOP, PAD, Register, SYNC};
+use crate::packet::{DIES_MAX, LEAD_WORDS_MAX, NOOP, PAD, Register, SYNC};
 use crate::test_image::build_test;
 use snic_domain::{ByteSize, NtType};
 

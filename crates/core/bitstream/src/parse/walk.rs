@@ -6,16 +6,12 @@ use crate::configuration_crc::of_packets;
 use crate::packet::command::{self, Reach};
 use crate::packet::{
     BUS_WIDTH, COR0_PARTIAL, CTL0_ALLOWED, CTL0_RESET_MASK, CTL1_ALLOWED, CTL1_MASK_FRAMES,
-    FRAME_WORDS, FrameAddress, MFWR_WORDS_MAX, NOOP, PAD, Packet, Register, SYNC,
+    DIES_MAX, FRAME_WORDS, FrameAddress, LEAD_WORDS_MAX, MFWR_WORDS_MAX, NOOP, PAD, Packet,
+    Register, SYNC,
 };
 
-/// Words before the first sync word at most: Vivado writes up to 20. Without a bound, a file without
-/// a sync word would be searched to its end.
-pub(super) const LEAD_WORDS_MAX: usize = 64;
 /// Packets before the IDCODE at most: options of the whole part, about a dozen.
 const LEAD_PACKETS_MAX: usize = 256;
-/// Dies of a part at most: the largest of the family have four (public device tables).
-pub(crate) const DIES_MAX: u8 = 4;
 
 /// Findings of the walk, on all dies.
 #[derive(Debug, Default)]

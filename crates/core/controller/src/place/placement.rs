@@ -342,6 +342,9 @@ pub(crate) fn reservation_of(core: &Core, placement: &Placement) -> Option<Reser
 /// Makes the ledger hold what the DAG's placements need now.
 pub(crate) fn hold_again(core: &mut Core, name: &DagName) {
     let entry = core.dags.known(name);
+    // While a DAG moves, two of its placements are on the books. Its packets follow the rows of the one or of the
+    // other, because the tables change at one moment. So the card has to have room for the larger of both, resource by
+    // resource, and not for their sum; with the sum, a DAG could often not be updated in place.
     let mut held: Option<(CardId, Reservation)> = None;
     for placement in entry.placements() {
         let more = reservation_of(core, placement);

@@ -27,7 +27,7 @@ pub struct Inspection {
     pub digests: BTreeSet<Digest>,
 }
 
-/// See [`crate::Controller::inspect`].
+/// Reads the records of a store without changing them; see [`crate::Controller::inspect`].
 pub(crate) fn inspect(
     settings: ControllerSettings,
     records: Vec<(String, Vec<u8>)>,

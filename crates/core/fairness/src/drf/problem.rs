@@ -245,7 +245,7 @@ impl DrfProblem {
     }
 }
 
-/// See [`DrfProblem::dominant`].
+/// Index of the dominant resource of a demand, as in [`DrfProblem::dominant`].
 #[inline]
 pub(super) fn dominant_of(demand: &[u64], capacities: &[u64]) -> Option<usize> {
     let product = |a: u64, b: u64| u128::from(a) * u128::from(b);

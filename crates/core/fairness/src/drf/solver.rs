@@ -181,6 +181,10 @@ impl DrfSolver {
         for index in 0..users {
             filling.add_user(index, &mut self.caps);
         }
+        // Progressive filling, from event to event. All shares rise together until a user reaches its cap, which
+        // stops that user alone, or a resource is full, which stops all who demand it: dominant shares are to be
+        // equal, so none of them may rise further. A full resource has no rising users left, so the loop runs at most
+        // once for each resource, and it ends when nobody rises.
         let mut rest = &mut self.caps[..];
         loop {
             rest = filling.reach_caps(rest);

@@ -201,6 +201,8 @@ impl Program {
             card.write(ABORT, 1)?;
             return Ok(Some(Err(ProgramFailure::Refused { active })));
         }
+        // Noted before the old packets have left: if that takes too long, this step fails, but the card has the new
+        // tables all the same. The next step would otherwise take them for another session's, and refuse.
         if let Some(known) = &mut context.known {
             known.version = version;
         }

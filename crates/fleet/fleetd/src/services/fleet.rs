@@ -34,7 +34,7 @@ fn of_item(item: FleetItem) -> Result<FleetHost, ApiError> {
     }
 }
 
-/// `hosts/{host}`.
+/// Id of a host from its name, `hosts/{host}`.
 fn host(field: &str, text: &str) -> Result<HostId, FieldProblem> {
     let id = text.strip_prefix("hosts/").ok_or_else(|| {
         FieldProblem::name(field, format_args!("{text:.80?} is not hosts/<name>"))
@@ -42,7 +42,7 @@ fn host(field: &str, text: &str) -> Result<HostId, FieldProblem> {
     HostId::new(id).map_err(|error| FieldProblem::name(field, error))
 }
 
-/// `zones/{zone}`.
+/// Id of a zone from its name, `zones/{zone}`.
 fn zone(field: &str, text: &str) -> Result<ZoneId, ApiError> {
     let id = text.strip_prefix("zones/").ok_or_else(|| {
         FieldProblem::name(field, format_args!("{text:.80?} is not zones/<name>"))

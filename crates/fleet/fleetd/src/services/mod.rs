@@ -8,14 +8,12 @@ mod host_watching;
 mod hosts;
 mod nt_types;
 mod operations;
-mod page;
+pub(crate) mod page;
 mod policies;
 mod projects;
 mod replica;
 mod tenants;
 mod watching;
-
-pub(crate) use page::FleetPage;
 
 use std::sync::Arc;
 use std::time::Duration;

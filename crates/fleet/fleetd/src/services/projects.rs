@@ -25,7 +25,7 @@ fn of_item(item: FleetItem) -> Result<FleetProject, ApiError> {
     }
 }
 
-/// `projects/{project}`.
+/// Id of a project from its name, `projects/{project}`.
 fn project(field: &str, text: &str) -> Result<ProjectId, ApiError> {
     let id = text.strip_prefix("projects/").ok_or_else(|| {
         FieldProblem::name(field, format_args!("{text:.80?} is not projects/<name>"))

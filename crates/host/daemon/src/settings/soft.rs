@@ -31,7 +31,7 @@ pub struct Soft {
 }
 
 impl Soft {
-    /// All ports.
+    /// All ports: the uplink, where there is one, and the functions.
     pub fn ports(&self) -> impl Iterator<Item = &PortSpec> {
         self.uplink.iter().chain(&self.functions)
     }

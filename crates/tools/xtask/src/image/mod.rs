@@ -33,7 +33,7 @@ struct Program {
     says: &'static str,
 }
 
-/// An image.
+/// A container image of one of the programs.
 struct Image {
     name: &'static str,
     /// The first one is what the image runs.

@@ -1,6 +1,7 @@
 //! Rules of the code base that neither the compiler nor clippy knows. Each check returns one line for
 //! each violation, with the file and what to do; no check builds anything.
 
+mod circles;
 mod commands;
 mod comments;
 mod files;
@@ -28,6 +29,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("tiers of tests", |workspace, tracked| tier::check(&workspace.root, tracked)),
     ("sources", |workspace, tracked| sources::check(&workspace.root, tracked)),
     ("modules of the controller", |workspace, tracked| modules::check(&workspace.root, tracked)),
+    ("imports of files", |workspace, tracked| circles::check(&workspace.root, tracked)),
     ("names of public types", |workspace, tracked| names::check(&workspace.root, tracked)),
     ("writers of records", |workspace, tracked| records::check(&workspace.root, tracked)),
     ("sizes of crates", |workspace, tracked| sizes::check(&workspace.root, tracked)),

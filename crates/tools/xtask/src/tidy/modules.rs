@@ -53,7 +53,8 @@ pub fn check(root: &Path, tracked: &[String]) -> anyhow::Result<Vec<String>> {
         let text = fs::read_to_string(&whole).with_context(|| format!("reading {path}"))?;
         match TokenStream::from_str(&text) {
             Ok(tokens) => {
-                let told = paths(tokens).into_iter().filter_map(|used| refusal(file, &used));
+                let told =
+                    paths(tokens, "crate", 2).into_iter().filter_map(|used| refusal(file, &used));
                 wrong.extend(told.map(|why| format!("{path}: {why}")));
             }
             Err(error) => return Ok(vec![format!("{path}: not Rust: {error}")]),
@@ -98,8 +99,8 @@ fn machine_refusal(file: &str, used: &[String]) -> Option<String> {
     ))
 }
 
-/// The first two segments of the paths that begin with `crate`, outside of tests.
-fn paths(tokens: TokenStream) -> BTreeSet<Vec<String>> {
+/// Up to `depth` segments behind `head` of the paths that begin with it, outside of tests.
+pub(super) fn paths(tokens: TokenStream, head: &str, depth: usize) -> BTreeSet<Vec<String>> {
     let mut found = BTreeSet::new();
     let trees: Vec<TokenTree> = tokens.into_iter().collect();
     let mut skip = false;
@@ -113,17 +114,23 @@ fn paths(tokens: TokenStream) -> BTreeSet<Vec<String>> {
                     // The item under the attribute ends with its body or a semicolon.
                     skip = group.delimiter() != Delimiter::Brace;
                 } else {
-                    found.extend(paths(group.stream()));
+                    found.extend(paths(group.stream(), head, depth));
                 }
             }
             TokenTree::Punct(punct) if punct.as_char() == ';' => skip = false,
-            TokenTree::Ident(word) if word == "crate" && !skip => {
-                found.extend(behind(&trees[at + 1..], 2));
+            TokenTree::Ident(word) if word == head && !skip && !is_inner(&trees, at) => {
+                found.extend(behind(&trees[at + 1..], depth));
             }
             _ => {}
         }
     }
     found
+}
+
+/// Whether the word at this place stands behind a colon, and so begins no path.
+fn is_inner(trees: &[TokenTree], at: usize) -> bool {
+    let before = at.checked_sub(2).map(|from| &trees[from..at]);
+    before.is_some_and(|two| two.iter().all(is_colon))
 }
 
 /// Whether the group at this place is the brackets of an attribute.
@@ -166,7 +173,7 @@ mod tests {
     use super::*;
 
     fn found(text: &str) -> Vec<String> {
-        let all = paths(TokenStream::from_str(text).expect("Rust"));
+        let all = paths(TokenStream::from_str(text).expect("Rust"), "crate", 2);
         all.into_iter().map(|path| path.join("::")).collect()
     }
 

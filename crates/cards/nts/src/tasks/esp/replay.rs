@@ -61,6 +61,9 @@ impl ReplayWindow {
     /// Records a number for which [`ReplayWindow::may_be_new`] holds, once the packet is authentic.
     pub(super) fn accept(&mut self, number: u32) {
         if number > self.highest {
+            // The window is a ring of words, and moves by whole words. Those between the old and the new highest
+            // number still hold bits of numbers that are a window older, so they are emptied first; after a jump over
+            // the whole window, all of them, once.
             let steps = number / WORD_BITS - self.highest / WORD_BITS;
             let first = (self.highest / WORD_BITS) as usize + 1;
             let count = self.words.len();

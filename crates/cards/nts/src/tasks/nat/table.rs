@@ -100,7 +100,7 @@ struct Session {
     newer: Option<EntryId>,
 }
 
-/// Both tables.
+/// Mappings of internal endpoints, and the sessions that use them.
 pub(super) struct Tables {
     mappings: AgingTable<MappingKey, Mapping, MAPPING_CLASSES>,
     by_external: HashMap<(u8, Endpoint), EntryId, KeyedHash>,

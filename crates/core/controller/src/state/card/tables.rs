@@ -277,6 +277,9 @@ impl Tables {
 
     /// Whether the card has the rows of a commit is not known.
     fn take_back(&mut self, commit: Commit) {
+        // The commit may have been carried out or not. Its rows count as different again, so that the next commit
+        // writes them in either case: a row that the card has already costs a few words, one that it lacks would lead
+        // packets astray.
         self.dirty.extend(commit.delta.rows().map(|(key, _)| key));
         self.changed.extend(commit.follows.dags.into_iter().map(|(name, _)| name));
         self.removals.extend(commit.follows.removals);
@@ -301,6 +304,9 @@ impl Tables {
     /// Regions that packets may be sent to: by the active bank, by a commit under way, and by the rows
     /// that come next; a bit for each. Time O(instance rows).
     pub fn routed(&self) -> u32 {
+        // A region may be loaded only while no packet can be sent to it. Three sets of rows can send one: those that
+        // packets follow now, those of a commit under way, which may take effect at any moment, and those of the
+        // target, which are written next. A region that only one of them names is still in use.
         let mut regions = 0u32;
         let mut mark = |row: Option<InstanceRow>| {
             if let Some(row) = row {

@@ -13,7 +13,7 @@ use crate::protocol::{Caller, ResourceKey};
 /// A caller's request id, which is unique with the caller.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RequestKey {
-    /// [`crate::Caller::key`].
+    /// The caller, as [`crate::Caller::key`] writes it.
     pub caller: String,
     pub id: String,
 }
