@@ -2,7 +2,9 @@
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=proto");
-    let descriptors = protox::compile(["deviceplugin.proto", "podresources.proto"], ["proto"])?;
+    let files =
+        ["deviceplugin.proto", "dra.proto", "pluginregistration.proto", "podresources.proto"];
+    let descriptors = protox::compile(files, ["proto"])?;
     tonic_prost_build::configure().compile_fds(descriptors)?;
     Ok(())
 }

@@ -8,11 +8,9 @@ use std::path::{Path, PathBuf};
 use snic_api::v1::VmBinding;
 use uuid::Uuid;
 
-use crate::spec::InvalidSpec;
-use crate::{Host, spec, uuid_of};
+use crate::spec::{InvalidSpec, Spec};
+use crate::{Host, KIND, spec, uuid_of};
 
-/// Prefix of our files: vendor and class, as the specification names transient files.
-const PREFIX: &str = "snic.dev-vf_";
 /// Suffix of our files.
 const SUFFIX: &str = ".json";
 
@@ -53,6 +51,12 @@ pub enum FileChange {
 pub struct SpecFolder {
     path: PathBuf,
     host: Host,
+    /// Prefix of our files: vendor and class, as the specification names transient files.
+    prefix: String,
+}
+
+fn prefix_of(kind: &str) -> String {
+    format!("{}_", kind.replace('/', "-"))
 }
 
 impl SpecFolder {
@@ -63,12 +67,19 @@ impl SpecFolder {
     pub fn open(path: &Path, host: Host) -> Result<Self, FolderError> {
         let failed = |source| FolderError::Io { path: path.to_owned(), source };
         fs::create_dir_all(path).map_err(failed)?;
-        Ok(Self { path: path.to_owned(), host })
+        Ok(Self { path: path.to_owned(), host, prefix: prefix_of(KIND) })
+    }
+
+    /// The same folder for files with devices of another kind: each program has its own, so that none replaces or removes
+    /// another's.
+    #[must_use]
+    pub fn with_kind(self, kind: &str) -> Self {
+        Self { prefix: prefix_of(kind), ..self }
     }
 
     fn file(&self, uuid: &str) -> Result<PathBuf, FolderError> {
         let uuid = Uuid::try_parse(uuid).map_err(|_| FolderError::Name(uuid.to_owned()))?;
-        Ok(self.path.join(format!("{PREFIX}{}{SUFFIX}", uuid.hyphenated())))
+        Ok(self.path.join(format!("{}{}{SUFFIX}", self.prefix, uuid.hyphenated())))
     }
 
     /// Writes the file of a binding, unless it is up to date already.
@@ -76,9 +87,17 @@ impl SpecFolder {
     /// # Errors
     /// [`FolderError`]; the file is unchanged then.
     pub fn put(&self, binding: &VmBinding) -> Result<FileChange, FolderError> {
-        let path = self.file(uuid_of(binding))?;
-        let invalid = |source| FolderError::Invalid { binding: binding.name.clone(), source };
-        let text = spec(binding, &self.host).to_json().map_err(invalid)?;
+        self.put_spec(uuid_of(binding), &spec(binding, &self.host))
+    }
+
+    /// Writes the file with the devices of a binding, unless it is up to date already.
+    ///
+    /// # Errors
+    /// As [`Self::put`].
+    pub fn put_spec(&self, uuid: &str, spec: &Spec) -> Result<FileChange, FolderError> {
+        let path = self.file(uuid)?;
+        let invalid = |source| FolderError::Invalid { binding: uuid.to_owned(), source };
+        let text = spec.to_json().map_err(invalid)?;
         if fs::read_to_string(&path).is_ok_and(|there| there == text) {
             return Ok(FileChange::None);
         }
@@ -120,8 +139,9 @@ impl SpecFolder {
         let mut found = BTreeSet::new();
         for entry in fs::read_dir(&self.path).map_err(failed)? {
             let name = entry.map_err(failed)?.file_name();
-            let uuid =
-                name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX));
+            let uuid = name
+                .to_str()
+                .and_then(|name| name.strip_prefix(&*self.prefix)?.strip_suffix(SUFFIX));
             let uuid = uuid.and_then(|uuid| Uuid::try_parse(uuid).ok());
             found.extend(uuid.map(|uuid| uuid.hyphenated().to_string()));
         }
@@ -200,6 +220,19 @@ mod tests {
         }
         let none = folder.put(&binding(UUID, 0)).expect_err("no device");
         assert!(none.to_string().contains("at least one"), "{none}");
+    }
+
+    #[test]
+    fn files_of_another_kind_are_left_alone() {
+        let (_home, folder) = folder();
+        let claims = folder.clone().with_kind("snic.dev/claim");
+        folder.put(&binding(UUID, 1)).expect("written");
+        assert_eq!(claims.uuids().expect("read"), BTreeSet::new());
+        assert_eq!(claims.remove(UUID).expect("nothing to do"), FileChange::None);
+        let spec = spec(&binding(UUID, 1), &folder.host);
+        assert_eq!(claims.put_spec(UUID, &spec).expect("written"), FileChange::Written);
+        assert_eq!(folder.remove(UUID).expect("removable"), FileChange::Removed);
+        assert_eq!(claims.uuids().expect("read"), BTreeSet::from([UUID.to_owned()]));
     }
 
     proptest! {

@@ -53,6 +53,7 @@ impl Host {
         Edits {
             env: vec![format!("{name}={value}")],
             device_nodes: self.nodes(&function.pci_address),
+            hooks: Vec::new(),
         }
     }
 }

@@ -11,6 +11,10 @@ const VENDOR_CHARS_MAX: usize = 253;
 /// Longest class, in characters.
 const CLASS_CHARS_MAX: usize = 63;
 
+/// Points in a container's life at which a runtime runs hooks.
+pub const HOOK_NAMES: [&str; 6] =
+    ["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"];
+
 /// A specification: how a runtime edits a container that requests one of the devices.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -42,6 +46,22 @@ pub struct Edits {
     pub env: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub device_nodes: Vec<DeviceNode>,
+    /// Programs that the runtime runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hooks: Vec<Hook>,
+}
+
+/// A program of the host that the runtime runs at a point in the container's life.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Hook {
+    /// The point, as the runtime's specification names it: one of [`HOOK_NAMES`].
+    pub hook_name: String,
+    /// Path of the program on the host.
+    pub path: String,
+    /// Its arguments; the first is its own name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<String>,
 }
 
 /// A device node of the host, made available in the container.
@@ -95,6 +115,18 @@ pub enum InvalidSpec {
         /// Path of the node.
         path: String,
     },
+    /// An invalid hook.
+    #[error(
+        "device {device:?}: invalid hook {path:?} at {point:?}: expected an absolute path, a point \
+         such as createRuntime, and arguments without control characters"
+    )]
+    Hook {
+        device: String,
+        /// Path of the program.
+        path: String,
+        /// Point at which it would run.
+        point: String,
+    },
 }
 
 fn is_vendor(text: &str) -> bool {
@@ -136,6 +168,16 @@ impl DeviceNode {
             && self.path.starts_with('/')
             && bare
             && self.permissions.bytes().all(|b| b"rwm".contains(&b))
+    }
+}
+
+impl Hook {
+    fn is_valid(&self) -> bool {
+        let program = self.path.strip_prefix('/').filter(|rest| !rest.is_empty());
+        let mut texts = self.args.iter().chain([&self.path]);
+        HOOK_NAMES.contains(&&*self.hook_name)
+            && program.is_some_and(|rest| !rest.split('/').any(|part| part == ".."))
+            && !texts.any(|text| text.contains(is_hidden))
     }
 }
 
@@ -193,8 +235,15 @@ impl SpecDevice {
         if let Some(text) = edits.env.iter().find(|text| !is_env(text)) {
             return Err(InvalidSpec::Env { device: device(), text: text.clone() });
         }
-        match edits.device_nodes.iter().find(|node| !node.is_valid()) {
-            Some(node) => Err(InvalidSpec::Node { device: device(), path: node.path.clone() }),
+        if let Some(node) = edits.device_nodes.iter().find(|node| !node.is_valid()) {
+            return Err(InvalidSpec::Node { device: device(), path: node.path.clone() });
+        }
+        match edits.hooks.iter().find(|hook| !hook.is_valid()) {
+            Some(hook) => Err(InvalidSpec::Hook {
+                device: device(),
+                path: hook.path.clone(),
+                point: hook.hook_name.clone(),
+            }),
             None => Ok(()),
         }
     }
@@ -241,6 +290,11 @@ mod tests {
     #[case(|spec: &mut Spec| node(spec, "dev/vfio/1", ""), "absolute")]
     #[case(|spec: &mut Spec| node(spec, "/dev/../etc", ""), "absolute")]
     #[case(|spec: &mut Spec| node(spec, "/dev/vfio/1", "rx"), "r, w and m")]
+    #[case(|spec: &mut Spec| hook(spec, "whenever", "/usr/bin/true", ""), "whenever")]
+    #[case(|spec: &mut Spec| hook(spec, "createRuntime", "bin/true", ""), "absolute")]
+    #[case(|spec: &mut Spec| hook(spec, "createRuntime", "/", ""), "absolute")]
+    #[case(|spec: &mut Spec| hook(spec, "createRuntime", "/usr/../tmp/true", ""), "absolute")]
+    #[case(|spec: &mut Spec| hook(spec, "createRuntime", "/usr/bin/true", "a\nb"), "control")]
     fn a_spec_that_runtimes_reject_is_not_written(
         #[case] damage: fn(&mut Spec),
         #[case] said: &str,
@@ -252,6 +306,11 @@ mod tests {
         assert!(error.contains(said), "{error}");
     }
 
+    fn hook(spec: &mut Spec, point: &str, path: &str, argument: &str) {
+        let hook = Hook { hook_name: point.into(), path: path.into(), args: vec![argument.into()] };
+        spec.devices[0].container_edits.hooks.push(hook);
+    }
+
     fn node(spec: &mut Spec, path: &str, permissions: &str) {
         let node = DeviceNode { path: path.into(), permissions: permissions.into() };
         spec.devices[0].container_edits.device_nodes.push(node);
@@ -261,6 +320,7 @@ mod tests {
     fn field_names_are_those_of_the_schema() {
         let mut spec = valid();
         node(&mut spec, "/dev/vfio/7", "rw");
+        hook(&mut spec, "createRuntime", "/usr/bin/snic-dra", "snic-dra");
         let text = spec.to_json().expect("valid");
         let mut json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
         json.sort_all_objects();
@@ -271,7 +331,8 @@ mod tests {
         assert_eq!(keys(&json), ["cdiVersion", "devices", "kind"]);
         let device = &json["devices"][0];
         assert_eq!(keys(device), ["containerEdits", "name"]);
-        assert_eq!(keys(&device["containerEdits"]), ["deviceNodes", "env"]);
+        assert_eq!(keys(&device["containerEdits"]), ["deviceNodes", "env", "hooks"]);
+        assert_eq!(keys(&device["containerEdits"]["hooks"][0]), ["args", "hookName", "path"]);
         assert_eq!(device["containerEdits"]["deviceNodes"][0]["path"], "/dev/vfio/7");
         assert_eq!(serde_json::from_str::<Spec>(&text).expect("own output"), spec);
     }

@@ -15,8 +15,6 @@ use snic_api::words::EnumWord as _;
 use tokio::sync::Mutex;
 use tonic::{Code, Request, Status};
 
-use crate::settings::{ExtendedResource, Settings};
-
 /// Time reserved for the daemon's reply: the caller waits this much longer than the card may take.
 const REPLY_MARGIN: Duration = Duration::from_secs(2);
 /// Time limit of calls that do not wait for the card.
@@ -24,12 +22,23 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 type Client = OrchestrationServiceClient<Connection>;
 
+/// The chains of a tenant that a device's packets go through.
+#[derive(Debug, Clone, Copy)]
+pub struct TenantChains<'a> {
+    /// The id of the tenant.
+    pub tenant: &'a str,
+    /// Existing DAGs; a device has one virtual function per DAG. Empty with `template`.
+    pub dags: &'a [String],
+    /// The DAG that the device gets a private copy of.
+    pub template: Option<&'a str>,
+}
+
 /// A lazy connection to the daemon, renewed after a call got no answer.
 #[derive(Debug)]
 pub struct DaemonClient {
     target: Target,
     bind_within: Duration,
-    lease: Duration,
+    lease: Option<Duration>,
     client: Mutex<Option<Client>>,
 }
 
@@ -42,14 +51,10 @@ pub fn is_down(status: &Status) -> bool {
 }
 
 impl DaemonClient {
-    /// With these settings; connects with the first call.
-    pub fn new(settings: &Settings) -> Self {
-        Self {
-            target: settings.daemon.clone(),
-            bind_within: Duration::from_secs(settings.bind_seconds),
-            lease: Duration::from_secs(settings.lease_seconds),
-            client: Mutex::default(),
-        }
+    /// With this address, time limit for binding, and lease of bindings; without a lease they stay until they are unbound.
+    /// Connects with the first call.
+    pub fn new(target: &Target, bind_within: Duration, lease: Option<Duration>) -> Self {
+        Self { target: target.clone(), bind_within, lease, client: Mutex::default() }
     }
 
     async fn client(&self) -> Result<Client, Status> {
@@ -86,19 +91,20 @@ impl DaemonClient {
     /// # Errors
     /// The daemon's status; UNAVAILABLE where it does not answer, or answers with a binding that is
     /// not bound.
-    pub async fn bind(&self, uuid: &str, resource: &ExtendedResource) -> Result<VmBinding, Status> {
-        let dag = |dag: &String| format!("tenants/{}/dags/{dag}", resource.tenant);
-        let chains = match &resource.template {
+    pub async fn bind(&self, uuid: &str, chains: TenantChains<'_>) -> Result<VmBinding, Status> {
+        let tenant = format!("tenants/{}", chains.tenant);
+        let dag = |dag: &str| format!("{tenant}/dags/{dag}");
+        let chains = match chains.template {
             Some(template) => Chains::Template(dag(template)),
-            None => Chains::Dags(DagNames { names: resource.dags.iter().map(dag).collect() }),
+            None => Chains::Dags(DagNames { names: chains.dags.iter().map(|d| dag(d)).collect() }),
         };
         let mut request = Request::new(BindVmRequest {
             vm: uuid.to_owned(),
-            tenant: format!("tenants/{}", resource.tenant),
+            tenant,
             chains: Some(chains),
             functions: 0,
             ready_within: prost_types::Duration::try_from(self.bind_within).ok(),
-            lease: prost_types::Duration::try_from(self.lease).ok(),
+            lease: self.lease.and_then(|lease| prost_types::Duration::try_from(lease).ok()),
             ..Default::default()
         });
         request.set_timeout(self.bind_within + REPLY_MARGIN);
@@ -116,8 +122,8 @@ impl DaemonClient {
     ///
     /// # Errors
     /// As [`Self::bind`].
-    pub async fn unbind(&self, uuid: &str, resource: &ExtendedResource) -> Result<(), Status> {
-        let tenant = format!("tenants/{}", resource.tenant);
+    pub async fn unbind(&self, uuid: &str, tenant: &str) -> Result<(), Status> {
+        let tenant = format!("tenants/{tenant}");
         let mut request =
             Request::new(UnbindVmRequest { vm: uuid.to_owned(), tenant, ..Default::default() });
         request.set_timeout(ANSWER_MAX);

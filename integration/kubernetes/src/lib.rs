@@ -12,6 +12,7 @@
 //! unbinds the rest. If the node dies, the lease expires.
 
 pub mod daemon;
+pub mod dra;
 pub mod kubelet;
 pub mod plugin;
 pub mod pool;
@@ -43,6 +44,32 @@ pub mod v1beta1 {
 )]
 pub mod pod_resources {
     tonic::include_proto!("v1");
+}
+
+/// The kubelet's interface to drivers of dynamic resource allocation.
+#[allow(
+    missing_docs,
+    unused_qualifications,
+    clippy::all,
+    clippy::missing_errors_doc,
+    clippy::too_many_lines,
+    reason = "generated"
+)]
+pub mod dra_v1 {
+    tonic::include_proto!("k8s.io.kubelet.pkg.apis.dra.v1");
+}
+
+/// The kubelet's registration of plugins.
+#[allow(
+    missing_docs,
+    unused_qualifications,
+    clippy::all,
+    clippy::missing_errors_doc,
+    clippy::too_many_lines,
+    reason = "generated"
+)]
+pub mod registration_v1 {
+    tonic::include_proto!("pluginregistration");
 }
 
 use std::sync::Arc;

@@ -43,7 +43,7 @@ impl Plugin {
     /// Binds one device.
     async fn bind(&self, id: &str) -> Result<VmBinding, Status> {
         let uuid = self.uuid(id)?;
-        let bound = self.0.daemon.bind(&uuid, &self.0.resource).await;
+        let bound = self.0.daemon.bind(&uuid, self.0.resource.chains()).await;
         let binding = bound.inspect_err(|status| {
             if crate::daemon::is_down(status) {
                 self.0.set_daemon_up(false);
@@ -82,7 +82,7 @@ impl Plugin {
 
     async fn unbind(&self, id: &str) {
         let Some(uuid) = self.0.uuid(id) else { return };
-        match self.0.daemon.unbind(&uuid, &self.0.resource).await {
+        match self.0.daemon.unbind(&uuid, &self.0.resource.tenant).await {
             Ok(()) => self.0.set_unbound(id),
             // A later heartbeat finds it idle and unbinds it.
             Err(error) => tracing::warn!(device = id, why = error.message(), "device stays bound"),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
@@ -47,7 +47,12 @@ pub struct DevicePool {
 
 /// The UUID of a device, derived from node, resource and number, so that it survives restarts.
 fn uuid(node: &str, resource: &str, id: &str) -> String {
-    let digest = Sha256::digest(format!("snic-device-v1\n{node}\n{resource}\n{id}"));
+    derived_uuid(&format!("snic-device-v1\n{node}\n{resource}\n{id}"))
+}
+
+/// A UUID that follows from a text: the same each time.
+pub fn derived_uuid(text: &str) -> String {
+    let digest = Sha256::digest(text);
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&digest[..16]);
     Builder::from_bytes(bytes)
@@ -79,7 +84,11 @@ impl DevicePool {
         let pool = Self {
             settings: Arc::clone(settings),
             resource: resource.clone(),
-            daemon: DaemonClient::new(settings),
+            daemon: DaemonClient::new(
+                &settings.daemon,
+                Duration::from_secs(settings.bind_seconds),
+                Some(Duration::from_secs(settings.lease_seconds)),
+            ),
             host,
             folder,
             slots: Mutex::new((0..resource.devices).map(slot).collect()),
@@ -203,7 +212,7 @@ impl DevicePool {
 
     /// Bound devices that no pod has used for a while, and lost devices that no pod uses.
     pub fn idle(&self, used: &[String]) -> Vec<String> {
-        let idle_max = std::time::Duration::from_secs(self.settings.idle_seconds);
+        let idle_max = Duration::from_secs(self.settings.idle_seconds);
         let slots = self.slots.lock();
         let is_idle = |(id, slot): &(&String, &Slot)| {
             let is_idle = slot.bound_since.is_some_and(|since| since.elapsed() >= idle_max);
@@ -269,7 +278,7 @@ mod tests {
             pool.set_bound("vf-1", &VmBinding::default()).expect("no folder");
             assert!(pool.is_bound("vf-1") && !pool.is_bound("vf-2"));
             assert!(pool.was_bound_at("vf-1", Instant::now()), "by now");
-            let before = Instant::now().checked_sub(std::time::Duration::from_secs(1));
+            let before = Instant::now().checked_sub(Duration::from_secs(1));
             assert!(!pool.was_bound_at("vf-1", before.expect("the machine is up for longer")));
         }
         assert_eq!(soon.idle(&[]), ["vf-1"]);

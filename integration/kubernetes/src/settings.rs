@@ -7,6 +7,7 @@ use serde::Deserialize;
 use snic_api::connect::Target;
 use snic_domain::{DagId, TenantId};
 
+use crate::daemon::TenantChains;
 use crate::resource_name::{self, InvalidResourceName};
 
 /// The settings file, unless `--config` names another.
@@ -116,6 +117,15 @@ impl Default for Settings {
     }
 }
 
+/// Name of a socket that a kubelet connects to.
+///
+/// The kubelet's HTTP/2 library sends the socket's whole path as the authority of its requests, each `/` as `%2F`. Percent signs
+/// are not valid in the name of a host, and the server's library refuses such a request before we see it. They are valid in
+/// front of an `@`, where a user's name would be; so the name has one.
+pub fn socket_name(name: &str) -> String {
+    format!("{name}@snic.sock")
+}
+
 fn key(key: impl Into<String>, rule: impl Into<String>) -> InvalidSettings {
     InvalidSettings::Key { key: key.into(), rule: rule.into() }
 }
@@ -204,10 +214,16 @@ impl ExtendedResource {
         Ok(())
     }
 
+    /// Chains that its devices' packets go through.
+    pub fn chains(&self) -> TenantChains<'_> {
+        let Self { tenant, dags, template, .. } = self;
+        TenantChains { tenant, dags, template: template.as_deref() }
+    }
+
     /// Name of the plugin's socket: the resource's name with punctuation replaced.
     pub fn socket(&self) -> String {
         let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
-        format!("snic-{}.sock", self.name.chars().map(plain).collect::<String>())
+        socket_name(&self.name.chars().map(plain).collect::<String>())
     }
 }
 
@@ -246,6 +262,16 @@ mod tests {
     }
 
     #[test]
+    fn the_path_of_a_socket_is_a_valid_authority_as_the_kubelet_sends_it() {
+        let socket = read(GOOD).expect("valid").resources[0].socket();
+        for (name, is_valid) in [(&*socket, true), (&*socket.replace('@', "-"), false)] {
+            let path = format!("/var/lib/kubelet/device-plugins/{name}");
+            let sent = path.replace('/', "%2F").parse::<http::uri::Authority>();
+            assert_eq!(sent.is_ok(), is_valid, "{path}");
+        }
+    }
+
+    #[test]
     fn resources_must_not_share_a_name_or_a_socket() {
         let (head, resource) = GOOD.split_once('\n').expect("two parts");
         for other in
@@ -256,6 +282,6 @@ mod tests {
         }
         let missing = Settings::read(Path::new("/nonexistent/x.toml")).expect_err("missing");
         assert!(missing.to_string().contains("/nonexistent/x.toml"), "{missing}");
-        assert_eq!(read(GOOD).expect("valid").resources[0].socket(), "snic-snic-dev-acme-web.sock");
+        assert_eq!(read(GOOD).expect("valid").resources[0].socket(), "snic-dev-acme-web@snic.sock");
     }
 }

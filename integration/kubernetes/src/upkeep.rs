@@ -104,7 +104,7 @@ async fn unbind_idle(pool: &DevicePool, used: &[String]) -> Result<(), Status> {
     }
     for id in pool.idle(used) {
         let Some(uuid) = pool.uuid(&id) else { continue };
-        pool.daemon.unbind(&uuid, &pool.resource).await?;
+        pool.daemon.unbind(&uuid, &pool.resource.tenant).await?;
         pool.set_unbound(&id);
         tracing::info!(device = id, "unused device unbound");
     }

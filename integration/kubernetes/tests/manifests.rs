@@ -4,11 +4,18 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::Resource;
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{ConfigMap, PodSpec};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, PodSpec, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaimTemplate};
+use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize as _, Serialize};
 use serde_json::Value;
+use snic_kubernetes::dra::DRIVER;
+use snic_kubernetes::dra::parameters::FunctionParameters;
 use snic_kubernetes::settings::Settings;
+
+use crate::cluster::objects::{self, manifest};
 
 const MANIFEST: &str = include_str!("../daemonset.yaml");
 
@@ -145,4 +152,37 @@ fn the_parts_fit_together() {
         |path: &std::path::Path| mounts.iter().any(|mount| path.starts_with(&mount.mount_path));
     assert!(mounted(&settings.kubelet_dir) && mounted(&settings.pod_resources));
     assert!(mounted(&settings.sysfs) && mounted(settings.cdi_dir.as_ref().expect("set")));
+}
+
+/// Checks an object by the type of its kind.
+fn check(object: &Value) -> Result<(), String> {
+    match object["kind"].as_str().expect("a kind") {
+        "Namespace" => typed::<Namespace>(object).map(drop),
+        "Pod" => typed::<Pod>(object).map(drop),
+        "ServiceAccount" => typed::<ServiceAccount>(object).map(drop),
+        "ClusterRole" => typed::<ClusterRole>(object).map(drop),
+        "ClusterRoleBinding" => typed::<ClusterRoleBinding>(object).map(drop),
+        "DeviceClass" => typed::<DeviceClass>(object).map(drop),
+        "ResourceClaimTemplate" => typed::<ResourceClaimTemplate>(object).map(drop),
+        other => Err(format!("{other}: no type")),
+    }
+}
+
+#[test]
+fn the_driver_of_claims_and_its_example_are_valid_and_fit() {
+    let driver = manifest(&objects::read("snic-dra.yaml"));
+    let example = manifest(&objects::read("example.yaml"));
+    for object in driver.iter().chain(&example) {
+        check(object).unwrap_or_else(|why| panic!("{why}"));
+    }
+    let template = example.iter().find(|object| object["kind"] == "ResourceClaimTemplate");
+    let devices = &template.expect("a template")["spec"]["spec"]["devices"];
+    assert_eq!(devices["config"][0]["opaque"]["driver"], DRIVER);
+    let parameters = RawExtension(devices["config"][0]["opaque"]["parameters"].clone());
+    FunctionParameters::parse(&parameters).expect("the driver takes them");
+    let class = driver.iter().find(|object| object["kind"] == "DeviceClass").expect("a class");
+    assert_eq!(devices["requests"][0]["exactly"]["deviceClassName"], class["metadata"]["name"]);
+    let mut wrong = class.clone();
+    wrong["spec"]["selectors"][0]["cel"]["expresion"] = "true".into();
+    assert!(check(&wrong).expect_err("a typing error").contains("expresion: unknown key"));
 }

@@ -10,6 +10,7 @@
 //! cargo xtask mutants  small patches that the tests should notice, tried one by one
 //! cargo xtask bench    the benchmarks, with their medians as a table
 //! cargo xtask fleet    etcd, replicas and hosts on this machine, until Ctrl-C
+//! cargo xtask cluster  a Kubernetes cluster with a software card on this machine, until Ctrl-C
 //! cargo xtask package  manual pages, completions, and the Debian packages
 //! cargo xtask image    container images
 //! ```
@@ -19,6 +20,7 @@
 
 mod arrows;
 mod bench;
+mod cluster;
 mod command;
 mod fleet;
 mod image;
@@ -110,6 +112,8 @@ enum Task {
     },
     /// Run a fleet on this machine until Ctrl-C: etcd, replicas of snic-fleet, hosts with simulated cards
     Fleet(fleet::FleetSize),
+    /// Run a Kubernetes cluster on this machine until Ctrl-C: one node with a software card and the DRA driver
+    Cluster(cluster::ClusterSteps),
     /// Build what is shipped: programs, manual pages, completions, and the Debian packages; then try them
     Package {
         /// Platform of the programs, as a target of Rust; this machine's without
@@ -153,6 +157,7 @@ fn run(task: Task) -> anyhow::Result<bool> {
             mutants::run(&Workspace::load()?, &selection)
         }
         Task::Fleet(size) => fleet::run(&Workspace::load()?, &size),
+        Task::Cluster(steps) => cluster::run(&Workspace::load()?, &steps),
         Task::Package { target } => {
             let platform = target.as_deref().map_or_else(Platform::of_machine, Platform::named)?;
             package::run(&Workspace::load()?, platform)

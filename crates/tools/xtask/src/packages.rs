@@ -53,6 +53,8 @@ const PACKAGES: &[Package] = &[
     program("qemu-system-x86", "qemu-system-x86_64", "the test of snic-hook with libvirt"),
     file("busybox-static", "/var/lib/dpkg/info/busybox-static.list", "the guest of the test of snic-hook with libvirt"),
     Package { name: "linux-image-cloud-amd64", sign: Sign::Beginning("/boot/vmlinuz-"), why: "the guest of the test of snic-hook with libvirt", tier: Tier::Ci },
+    program("runc", "runc", "the test of snic-dra in a Kubernetes cluster"),
+    file("containernetworking-plugins", "/usr/lib/cni/ptp", "the test of snic-dra in a Kubernetes cluster"),
     program("chromium", "chromium", "the test of the web page"),
     program("libnss3-tools", "certutil", "client certificates for the test of the web page"),
     program("openssl", "openssl", "client certificates for the test of the web page"),
