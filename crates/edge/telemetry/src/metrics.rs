@@ -108,6 +108,10 @@ pub enum Measured {
     FleetLeader,
     /// Shortfall against the smaller of promise and load, in bytes per second. By tenant and DAG.
     DagShortfall,
+    /// Load of the last second by the card's clock, before rate limiting, in bytes per second. By tenant and DAG.
+    DagLoad,
+    /// Served part of that, in bytes per second. By tenant and DAG.
+    DagThroughput,
     /// 1, with the version and the commit of the program.
     BuildInfo,
     /// Seconds of processor time since the process started.
@@ -128,7 +132,7 @@ pub enum Measured {
 type Row = (Measured, &'static str, &'static str, &'static str, bool);
 
 /// All of [`Measured`].
-const TABLE: [Row; 48] = [
+const TABLE: [Row; 50] = [
     (Measured::CardUp, "snic.card.up", "{card}", "1 if the card answers", false),
     (
         Measured::RegionState,
@@ -230,6 +234,8 @@ const TABLE: [Row; 48] = [
         "Served less than the smaller of promise and load",
         false,
     ),
+    (Measured::DagLoad, "snic.dag.load", "By/s", "Offered in the last second", false),
+    (Measured::DagThroughput, "snic.dag.throughput", "By/s", "Served in the last second", false),
     (Measured::BuildInfo, "snic.build.info", "{build}", "1, with version and commit", false),
     (Measured::ProcessCpu, "process.cpu.time", "s", "Processor time", true),
     (Measured::ProcessMemory, "process.memory.usage", "By", "Resident memory", false),
