@@ -17,7 +17,7 @@ use snic_domain::{ByteSize, CardModel, CardProfile, ChainIdentity, ReportedChain
 use snic_integration_xrt::device::{Clock, Device};
 use snic_integration_xrt::emulation::{self, Emulation, SOCKET_ID};
 use snic_integration_xrt::serve::{self, Shared, lock};
-use snic_ports::card::conformance::Fixture;
+use snic_ports::card::conformance::{Fixture, StartLoad};
 use snic_ports::card::{Buffers, Card, CardError, Registers};
 use snic_tables::registers::Address;
 
@@ -198,11 +198,22 @@ fn fixture(pool: &'static Pool) -> Fixture {
     let at = damaged.windows(4).position(|word| word == b"SNIC").expect("the ROM");
     damaged[at + 9] ^= 0x10;
     let card = Box::new(pool.take());
+    let sim = card.rig.as_ref().expect("it was just taken").sim.clone();
     let chains = CHAINS.map(|nts| {
         let nts = nts.map(|id| id.parse().expect("a label"));
         ReportedChain::of(&nts, ChainIdentity::of_nts(&nts))
     });
-    Fixture { card, images, chains, damaged: damaged.into(), step: STEP, wait }
+    let start_load: StartLoad =
+        Box::new(move |load| Box::new(sim.start_load(load).expect("a valid load")));
+    Fixture {
+        card,
+        images,
+        chains,
+        damaged: damaged.into(),
+        step: STEP,
+        wait,
+        start_load: Some(start_load),
+    }
 }
 
 fn pooled(pool: &'static Pool) -> Option<Fixture> {
@@ -238,6 +249,7 @@ mod register_by_register {
         a_block_that_leaves_the_map_is_refused
         read_only_registers_keep_their_values
         a_fresh_card_counted_nothing
+        what_comes_in_goes_out_or_is_dropped_for_a_cause
         the_decouple_bit_is_kept_and_the_reset_bit_clears_itself
         blocks_are_the_same_words_as_single_accesses
         several_blocks_are_the_same_words_as_single_accesses

@@ -60,6 +60,6 @@ pub use load::LoadMeter;
 pub use measurement::{DagMeasurement, Measurements};
 pub use plane::{MemoryAccess, PlaneOptions, RegionPace};
 pub use profile::InvalidProfile;
-pub use shared::{HeldClock, SharedSimCard};
+pub use shared::{HeldClock, SharedLoad, SharedSimCard};
 pub use trace::{PacketOutcome, PacketRecord};
 pub use traffic::{Arrivals, Header, IMIX, InvalidSource, Sizes, TrafficSource};

@@ -91,12 +91,15 @@ impl SimCard {
             LAYOUT => LAYOUT_VALUE,
             // No bulk transfers: every row goes through the shadow bank's registers.
             CAPABILITIES if self.plane.has_frames() => {
-                CAPABILITY_CONFIGURE
+                CAPABILITY_CLOCK
+                    | CAPABILITY_CONFIGURE
                     | CAPABILITY_DAG_DROPS
                     | CAPABILITY_GUARDS
                     | CAPABILITY_PASS_THROUGH
             }
-            CAPABILITIES => CAPABILITY_CONFIGURE | CAPABILITY_DAG_DROPS | CAPABILITY_GUARDS,
+            CAPABILITIES => {
+                CAPABILITY_CLOCK | CAPABILITY_CONFIGURE | CAPABILITY_DAG_DROPS | CAPABILITY_GUARDS
+            }
             BULK_BUFFER_LOW..=BULK_STATUS => 0,
             CONFIGURE_START => 0,
             CONFIGURE_BUFFER_LOW..=CONFIGURE_STATUS => self.configurator.value(at),
@@ -149,6 +152,7 @@ impl SimCard {
             return Some(drops.get(index % words / 2).map_or(0, |drops| half(*drops, at)));
         }
         match at & !4 {
+            CLOCK_CYCLES => Some(half(self.plane.now, at)),
             PACKETS_IN => Some(half(stats.packets_in, at)),
             PACKETS_OUT => Some(half(stats.packets_out, at)),
             _ => None,

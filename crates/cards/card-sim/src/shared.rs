@@ -5,9 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use snic_domain::{CardModel, Timestamp};
 use snic_ports::card::{Buffers, Card, CardError, Registers};
+use snic_ports::generator::{
+    GeneratedLoad, GeneratedPackets, GeneratorError, LoadReading, RunningLoad,
+};
 use snic_tables::registers::Address;
 
-use crate::card::SimCard;
+use crate::card::{SimCard, SourceId};
+use crate::frame::FRAME_BYTES_MIN;
+use crate::traffic::{Sizes, TrafficSource};
 
 /// A handle on a simulated card; its clones are handles on the same one.
 #[derive(Debug, Clone)]
@@ -47,9 +52,55 @@ impl SharedSimCard {
         f(&mut self.lock())
     }
 
+    /// Begins a load. Its packets come as the card's clock moves.
+    ///
+    /// # Errors
+    /// [`GeneratorError::Invalid`] where no source makes such packets.
+    pub fn start_load(&self, load: &GeneratedLoad) -> Result<SharedLoad, GeneratorError> {
+        let source = TrafficSource::of_dag(load.dag(), load.rate(), sizes(&load.packets));
+        let id = self.with(|card| {
+            let now = card.now();
+            card.attach_metered(source.between(now, now + load.duration))
+        });
+        let id = id.map_err(|error| GeneratorError::Invalid(error.to_string()))?;
+        Ok(SharedLoad { card: self.clone(), id })
+    }
+
     fn lock(&self) -> MutexGuard<'_, SimCard> {
         // A panic in another hand leaves the card as it was then; its checks are its own.
         self.card.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A load on a simulated card; it ends when it is dropped.
+#[derive(Debug)]
+pub struct SharedLoad {
+    card: SharedSimCard,
+    id: SourceId,
+}
+
+impl RunningLoad for SharedLoad {
+    fn read(&mut self) -> Result<LoadReading, GeneratorError> {
+        self.card.with(|card| card.read_load(self.id)).ok_or(GeneratorError::Ended)
+    }
+}
+
+impl Drop for SharedLoad {
+    fn drop(&mut self) {
+        self.card.with(|card| card.detach(self.id));
+    }
+}
+
+fn sizes(packets: &GeneratedPackets) -> Sizes {
+    match packets {
+        GeneratedPackets::Mix { sizes, .. } => Sizes::Mix(sizes.clone()),
+        GeneratedPackets::Frames(frames) => {
+            let bytes = |frame: &Vec<u8>| {
+                // A wire has no shorter ones. Frames are far shorter than 4 GiB.
+                (frame.len() as u32).max(FRAME_BYTES_MIN)
+            };
+            Sizes::InOrder(frames.iter().map(bytes).collect())
+        }
     }
 }
 

@@ -289,14 +289,15 @@ impl Card for SoftCard {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::sync::Arc;
 
     use snic_bitstream::catalogue;
     use snic_domain::{ByteSize, CardProfile, ChainIdentity, NtType, ReportedChain};
-    use snic_ports::card::conformance::Fixture;
+    use snic_ports::card::conformance::{Fixture, StartLoad};
 
     use super::*;
-    use crate::control;
+    use crate::{control, generator};
 
     fn profile() -> CardProfile {
         let catalogue = catalogue::builtin().expect("the built-in catalogue");
@@ -341,7 +342,13 @@ mod tests {
             guards: Vec::new(),
             failovers: Vec::new(),
         };
-        let card = SoftCard::over(stream, model, &settings).expect("it answers");
+        let card = SoftCard::over(stream, model.clone(), &settings).expect("it answers");
+        let other = UnixStream::connect(place.socket()).expect("it listens");
+        let other = Cell::new(Some(SoftCard::over(other, model, &settings).expect("it answers")));
+        let start_load: StartLoad = Box::new(move |load| {
+            let card = other.take().expect("one load for each card");
+            generator::begin(card, load).expect("a valid load")
+        });
         // The socket is open on both ends; nobody needs its name any more.
         let _ = std::fs::remove_dir_all(folder);
         Fixture {
@@ -351,6 +358,7 @@ mod tests {
             damaged: damaged.into(),
             step: Duration::from_micros(200),
             wait: std::thread::sleep,
+            start_load: Some(start_load),
         }
     }
 

@@ -50,17 +50,25 @@ impl TrafficGenerator for SoftGenerator {
 
     fn start(&self, load: &GeneratedLoad) -> Result<Box<dyn RunningLoad>, GeneratorError> {
         let card = SoftCard::connect(&self.folder, self.model.clone(), &self.settings);
-        let mut card = card.map_err(GeneratorError::Lost)?;
-        let request = ControlRequest::Generate { load: load.clone() };
-        match card.call(&request, &[]).map_err(lost)? {
-            (ControlReply::Generating { id }, _) => {
-                let last = LoadReading { is_sending: true, ..LoadReading::default() };
-                Ok(Box::new(Load { card, id, last }))
-            }
-            (ControlReply::TooManyLoads { most }, _) => Err(GeneratorError::TooMany { most }),
-            (ControlReply::InvalidLoad { what }, _) => Err(GeneratorError::Invalid(what)),
-            (other, _) => Err(unexpected(&mut card, &other)),
+        let card = card.map_err(GeneratorError::Lost)?;
+        begin(card, load)
+    }
+}
+
+/// Begins a load by this connection.
+pub(crate) fn begin(
+    mut card: SoftCard,
+    load: &GeneratedLoad,
+) -> Result<Box<dyn RunningLoad>, GeneratorError> {
+    let request = ControlRequest::Generate { load: load.clone() };
+    match card.call(&request, &[]).map_err(lost)? {
+        (ControlReply::Generating { id }, _) => {
+            let last = LoadReading { is_sending: true, ..LoadReading::default() };
+            Ok(Box::new(Load { card, id, last }))
         }
+        (ControlReply::TooManyLoads { most }, _) => Err(GeneratorError::TooMany { most }),
+        (ControlReply::InvalidLoad { what }, _) => Err(GeneratorError::Invalid(what)),
+        (other, _) => Err(unexpected(&mut card, &other)),
     }
 }
 

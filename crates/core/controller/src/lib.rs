@@ -44,9 +44,9 @@ pub use protocol::{
     DagView, DeviceAspect, DeviceCondition, DevicePolicy, DeviceView, EPOCH_MAX, EPOCH_MIN, Effect,
     Event, Fairness, FieldViolation, FleetChange, IdleTaskPolicy, LogEntry, LogKind, MoveView,
     NewDag, NtView, OperationRecord, OperationView, OperationWork, PlacementPolicy, Provision,
-    ProvisionName, RecentPackets, RecommendationView, RegionUser, RegionView, Reply, Request,
-    ResourceKey, ResourceKind, RuleView, Scheduling, Scheme, SlotView, StatePlace, StateView,
-    TenantUsage, TenantView,
+    ProvisionName, RecommendationView, RegionUser, RegionView, Reply, Request, ResourceKey,
+    ResourceKind, RuleView, Scheduling, Scheme, SlotView, StatePlace, StateView, TenantUsage,
+    TenantView, TrafficWindow,
 };
 pub use restart::inspection::{Inspection, shown};
 pub use restart::quarantine::SetAside;

@@ -376,6 +376,8 @@ pub struct DagCounters {
 /// Counters of a card since power-up.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CardCounters {
+    /// Cycles of the card's clock when they were read; `None` on cards that do not count them.
+    pub cycles: Option<u64>,
     /// Packets that came in.
     pub packets_in: u64,
     /// Packets that went out.

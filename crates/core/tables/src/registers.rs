@@ -144,6 +144,8 @@ pub const CAPABILITY_DAG_DROPS: u32 = 4;
 pub const CAPABILITY_PASS_THROUGH: u32 = 8;
 /// Ports of functions keep to the rows of the guard table ([`crate::GuardRow`]).
 pub const CAPABILITY_GUARDS: u32 = 16;
+/// The card counts the cycles of its clock: [`CLOCK_CYCLES`].
+pub const CAPABILITY_CLOCK: u32 = 32;
 /// Number of regions of the card.
 pub const REGION_COUNT: Address = 0x10c;
 /// JTAG id of the part.
@@ -200,6 +202,10 @@ pub const REGION_IDENTITY: Address = 0x70;
 /// In a region's page: bytes by slot, intended then served, 64 bits each, low word first.
 pub const REGION_LOAD: Address = 0x80;
 
+/// Cycles of the card's clock, 64 bits, low word first; zero without [`CAPABILITY_CLOCK`]. It begins anywhere and goes
+/// on while the card has power. Read together with the counters it says in which time they counted what they did: a
+/// host's clock says something else where an emulation is slow, or where the answer waits on its way.
+pub const CLOCK_CYCLES: Address = 0x3ff8;
 /// Packets that came in, 64 bits, low word first.
 pub const PACKETS_IN: Address = 0x4000;
 /// Packets that went out.
@@ -298,6 +304,7 @@ pub const END: Address = SHADOW_BANK + BANK_BYTES;
 
 const _: () = assert!(8 * DropCause::ALL.len() <= DAG_DROPS_ROW as usize, "a cause too many");
 const _: () = assert!(LOAD_REGION >= FIRST, "the kernel's own registers");
+const _: () = assert!(CLOCK_CYCLES + 8 == PACKETS_IN && CLOCK_CYCLES >= REGIONS_END);
 const _: () = assert!(ACTIVE_BANK + BANK_BYTES <= SHADOW_BANK, "the banks overlap");
 
 /// A register of a region's page.
@@ -341,7 +348,7 @@ pub const fn is_register(at: Address) -> bool {
                 || register >= REGION_DIGEST && register < REGION_IDENTITY + 16
                 || register >= REGION_LOAD && register < last_slot
         }
-        PACKETS_IN..DROPS_END | DAG_LOAD..DAG_LOAD_END | DAG_DROPS..DAG_DROPS_END => true,
+        CLOCK_CYCLES..DROPS_END | DAG_LOAD..DAG_LOAD_END | DAG_DROPS..DAG_DROPS_END => true,
         ACTIVE_BANK..ACTIVE_BANK_END | SHADOW_BANK..END => true,
         _ => false,
     };

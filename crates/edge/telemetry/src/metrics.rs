@@ -108,6 +108,10 @@ pub enum Metric {
     FleetLeader,
     /// Shortfall against the smaller of promise and load, in bytes per second. By tenant and DAG.
     DagShortfall,
+    /// Load of the last second by the card's clock, before rate limiting, in bytes per second. By tenant and DAG.
+    DagLoad,
+    /// Served part of that, in bytes per second. By tenant and DAG.
+    DagThroughput,
     /// 1, with the version and the commit of the program.
     BuildInfo,
     /// Seconds of processor time since the process started.
@@ -128,7 +132,7 @@ pub enum Metric {
 type Row = (Metric, &'static str, &'static str, &'static str, bool);
 
 /// All of [`Metric`].
-const TABLE: [Row; 48] = [
+const TABLE: [Row; 50] = [
     (Metric::CardUp, "snic.card.up", "{card}", "1 if the card answers", false),
     (
         Metric::RegionState,
@@ -218,6 +222,8 @@ const TABLE: [Row; 48] = [
         "Served less than the smaller of promise and load",
         false,
     ),
+    (Metric::DagLoad, "snic.dag.load", "By/s", "Offered in the last second", false),
+    (Metric::DagThroughput, "snic.dag.throughput", "By/s", "Served in the last second", false),
     (Metric::BuildInfo, "snic.build.info", "{build}", "1, with version and commit", false),
     (Metric::ProcessCpu, "process.cpu.time", "s", "Processor time", true),
     (Metric::ProcessMemory, "process.memory.usage", "By", "Resident memory", false),

@@ -9,12 +9,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use snic_card_sim::{SharedSimCard, SimCard, Sizes, SourceId, TrafficSource};
+use snic_card_sim::{SharedLoad, SharedSimCard, SimCard};
 use snic_domain::{Bandwidth, CardProfile};
 use snic_ports::card::Card as _;
 use snic_ports::driver::Deadlines;
 use snic_ports::generator::{
-    GeneratedLoad, GeneratedPackets, GeneratorError, LoadReading, RunningLoad, TrafficGenerator,
+    GeneratedLoad, GeneratorError, LoadReading, RunningLoad, TrafficGenerator,
 };
 use snic_server::shell::{CardBackend, OpenedCard};
 
@@ -193,19 +193,6 @@ impl ClockBounds {
     }
 }
 
-fn sizes(packets: &GeneratedPackets) -> Sizes {
-    match packets {
-        GeneratedPackets::Mix { sizes, .. } => Sizes::Mix(sizes.clone()),
-        GeneratedPackets::Frames(frames) => {
-            let bytes = |frame: &Vec<u8>| {
-                // A wire has no shorter ones. Frames are far shorter than 4 GiB.
-                (frame.len() as u32).max(snic_card_sim::FRAME_BYTES_MIN)
-            };
-            Sizes::InOrder(frames.iter().map(bytes).collect())
-        }
-    }
-}
-
 impl TrafficGenerator for SimGenerator {
     fn rate_max(&self) -> Bandwidth {
         self.rate_max
@@ -214,32 +201,20 @@ impl TrafficGenerator for SimGenerator {
     fn start(&self, load: &GeneratedLoad) -> Result<Box<dyn RunningLoad>, GeneratorError> {
         // Where the load is not valid, the place is free again at once.
         let place = self.enter()?;
-        let source = TrafficSource::of_dag(load.dag(), load.rate(), sizes(&load.packets));
-        let id = self.card.with(|card| {
-            let now = card.now();
-            card.attach_metered(source.between(now, now + load.duration))
-        });
-        let id = id.map_err(|error| GeneratorError::Invalid(error.to_string()))?;
-        Ok(Box::new(SimLoad { card: self.card.clone(), id, _place: place }))
+        let load = self.card.start_load(load)?;
+        Ok(Box::new(SimLoad { load, _place: place }))
     }
 }
 
-/// A load on a simulated card.
+/// A load on a simulated card, and its place among those that the thread drives.
 struct SimLoad {
-    card: SharedSimCard,
-    id: SourceId,
+    load: SharedLoad,
     _place: LoadPlace,
 }
 
 impl RunningLoad for SimLoad {
     fn read(&mut self) -> Result<LoadReading, GeneratorError> {
-        self.card.with(|card| card.read_load(self.id)).ok_or(GeneratorError::Ended)
-    }
-}
-
-impl Drop for SimLoad {
-    fn drop(&mut self) {
-        self.card.with(|card| card.detach(self.id));
+        self.load.read()
     }
 }
 

@@ -40,7 +40,6 @@ pub async fn refresh(plane: &ControlPlane, links: &CardLinks) -> Result<(), Shel
 
 fn readings(controller: &Controller, nt_drops: &BTreeMap<u32, Vec<NtDrops>>) -> Vec<Reading> {
     let mut all = Vec::new();
-    let mut rows = BTreeMap::new();
     let mut dags: BTreeMap<&'static str, u32> = BTreeMap::new();
     for dag in controller.dags_after(None, None) {
         let of = || [("tenant", dag.name.tenant.to_string()), ("dag", dag.name.dag.to_string())];
@@ -48,7 +47,14 @@ fn readings(controller: &Controller, nt_drops: &BTreeMap<u32, Vec<NtDrops>>) -> 
         all.push(Reading::new(M::DagRateLimit, bytes(dag.rate), of()));
         all.push(Reading::new(M::DagUnserved, bytes(dag.unserved), of()));
         all.push(Reading::new(M::DagShortfall, bytes(dag.shortfall), of()));
-        let drops = dag.traffic.as_ref().map(|traffic| traffic.drops).unwrap_or_default();
+        let traffic = dag.traffic.as_deref().copied().unwrap_or_default();
+        if dag.traffic.is_some() {
+            all.push(Reading::new(M::DagLoad, bytes(traffic.offered), of()));
+            all.push(Reading::new(M::DagThroughput, bytes(traffic.served), of()));
+            all.push(Reading::new(M::DagIntended, traffic.sums.bytes_in as f64, of()));
+            all.push(Reading::new(M::DagServed, traffic.sums.bytes_out as f64, of()));
+        }
+        let drops = traffic.sums.drops;
         for (cause, packets) in DropCause::ALL.iter().zip(drops).filter(|(_, n)| *n > 0) {
             let [tenant, name] = of();
             let of = [tenant, name, ("cause", cause_word(*cause).to_owned())];
@@ -61,7 +67,6 @@ fn readings(controller: &Controller, nt_drops: &BTreeMap<u32, Vec<NtDrops>>) -> 
             all.push(Reading::new(M::DagNtDrops, drops.packets as f64, of));
         }
         *dags.entry(wire_dag::state_to_wire(dag.state).word()).or_default() += 1;
-        rows.insert(dag.uid.row(), dag.name);
     }
     let maintenance = f64::from(u8::from(controller.maintenance().is_some()));
     all.push(Reading::new(M::Maintenance, maintenance, []));
@@ -70,12 +75,6 @@ fn readings(controller: &Controller, nt_drops: &BTreeMap<u32, Vec<NtDrops>>) -> 
         ingress += card.profile.ingress.get();
         of_card(&mut all, &card);
         of_loop(&mut all, controller, &card.card);
-        for (row, counters) in &card.counters.dags {
-            let Some(name) = rows.get(row) else { continue };
-            let of = || [("tenant", name.tenant.to_string()), ("dag", name.dag.to_string())];
-            all.push(Reading::new(M::DagIntended, counters.bytes_intended as f64, of()));
-            all.push(Reading::new(M::DagServed, counters.bytes_served as f64, of()));
-        }
     }
     for (state, count) in dags {
         all.push(Reading::new(M::Dags, count.into(), [("state", state.to_owned())]));

@@ -10,7 +10,7 @@ use snic_api::v1::operation_metadata::{Progress, Verb};
 use snic_controller::{
     BitstreamView, CardCounters, CardHealth, CardLoss, CardView, DagCounters, DagTraffic, DagView,
     DropCause, NtView, OperationView, OperationWork, RegionView, ResourceKey, RuleView, StatePlace,
-    StateView, TenantView,
+    StateView, TenantView, TrafficWindow,
 };
 use snic_domain::{Caller, Headroom, ProcessorProfile, RegionState};
 use snic_front::configurations;
@@ -150,19 +150,41 @@ pub(crate) fn dag(view: &DagView, reader: DagReader<'_>) -> v1::Dag {
 }
 
 fn traffic(traffic: &DagTraffic) -> v1::DagTraffic {
-    let drops = DropCause::ALL.iter().zip(traffic.drops).filter(|(_, packets)| *packets > 0);
-    let drops = drops
-        .map(|(cause, packets)| v1::PacketDrops { cause: cause_word(*cause).to_owned(), packets });
+    let sums = &traffic.sums;
     v1::DagTraffic {
         offered_bps: traffic.offered.get(),
         served_bps: traffic.served.get(),
-        packets_in: traffic.packets_in,
-        packets_out: traffic.packets_out,
-        bytes_in: traffic.bytes_in,
-        bytes_out: traffic.bytes_out,
-        drops: drops.collect(),
+        packets_in: sums.packets_in,
+        packets_out: sums.packets_out,
+        bytes_in: sums.bytes_in,
+        bytes_out: sums.bytes_out,
+        drops: drops(&sums.drops),
         // No register has them: see `links`.
         nt_drops: Vec::new(),
+        last_second: Some(window(&traffic.last_second)),
+        last_ten_seconds: Some(window(&traffic.last_ten_seconds)),
+    }
+}
+
+/// Drops by cause, without causes that have none.
+fn drops(drops: &[u64; DropCause::ALL.len()]) -> Vec<v1::PacketDrops> {
+    let some = DropCause::ALL.iter().zip(drops).filter(|(_, packets)| **packets > 0);
+    some.map(|(cause, packets)| v1::PacketDrops {
+        cause: cause_word(*cause).to_owned(),
+        packets: *packets,
+    })
+    .collect()
+}
+
+fn window(window: &TrafficWindow) -> v1::TrafficWindow {
+    v1::TrafficWindow {
+        duration_nanos: u64::try_from(window.span.as_nanos()).unwrap_or(u64::MAX),
+        offered_bps: window.offered().get(),
+        served_bps: window.served().get(),
+        packets_in: window.packets_in,
+        packets_out: window.packets_out,
+        drops: drops(&window.drops),
+        packets_under_way: window.under_way(),
     }
 }
 

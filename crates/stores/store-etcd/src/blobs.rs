@@ -9,8 +9,11 @@ use snic_domain::Digest;
 use snic_ports::store::StoreError;
 use tokio_stream::{Stream, StreamExt as _};
 
+#[cfg(feature = "s3")]
+use crate::bucket::{self, BucketSettings};
 use crate::folder::FolderObjects;
-use crate::objects::{ErrorKind, ObjectError, ObjectName, Objects};
+use crate::object::{ErrorKind, ObjectError, ObjectName};
+use crate::objects::Objects;
 
 /// Blobs in a folder, which all hosts of the fleet's service share. What is stored there is synced.
 ///
@@ -20,6 +23,16 @@ use crate::objects::{ErrorKind, ObjectError, ObjectName, Objects};
 pub fn folder_of_blobs(folder: &Path) -> Result<Objects, StoreError> {
     let opened = FolderObjects::open(folder).map(Objects::Folder);
     opened.map_err(|error| StoreError::io(format!("create {}", folder.display()), error))
+}
+
+/// Blobs in a bucket. Nothing is asked of it yet: [`Blobs::check`] does.
+///
+/// # Errors
+///
+/// [`StoreError::Io`] if the settings cannot be used.
+#[cfg(feature = "s3")]
+pub fn bucket_of_blobs(settings: &BucketSettings) -> Result<Objects, StoreError> {
+    bucket::open(settings).map(Objects::Bucket)
 }
 
 /// Longest time of one operation of an object store, whatever it does meanwhile: longer than a bucket's own limits allow.
@@ -287,7 +300,7 @@ mod tests {
         use object_store::ObjectStoreExt as _;
 
         let objects = std::sync::Arc::new(object_store::memory::InMemory::new());
-        let blobs = Blobs::new(Objects::Bucket(crate::bucket::BucketObjects::of(objects.clone())));
+        let blobs = Blobs::new(Objects::Bucket(bucket::BucketObjects::of(objects.clone())));
         let put_foreign = Box::new(move |name: &str| {
             let path = object_store::path::Path::from(format!("bitstreams/{name}"));
             wait(objects.put(&path, "theirs".into())).unwrap();
@@ -488,7 +501,7 @@ mod tests {
             ..ThrottleConfig::default()
         };
         let objects = std::sync::Arc::new(ThrottledStore::new(InMemory::new(), slow));
-        wait(assert_each_ends(Objects::Bucket(crate::bucket::BucketObjects::of(objects))));
+        wait(assert_each_ends(Objects::Bucket(bucket::BucketObjects::of(objects))));
     }
 
     #[test]

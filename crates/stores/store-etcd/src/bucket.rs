@@ -16,7 +16,7 @@ use object_store::{
 use snic_ports::store::StoreError;
 use tokio_stream::{Stream, StreamExt as _};
 
-use crate::objects::{ErrorKind, FOLDER, ListedObject, ObjectError, ObjectName, Objects, Pieces};
+use crate::object::{ErrorKind, FOLDER, ListedObject, ObjectError, ObjectName, Pieces};
 
 /// Longest time to make a connection to the server.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -119,12 +119,12 @@ impl From<Error> for ObjectError {
     }
 }
 
-/// Blobs in a bucket. Nothing is asked of it yet: [`Blobs::check`](super::Blobs::check) does.
+/// Opens a bucket, of which nothing is asked yet.
 ///
 /// # Errors
 ///
 /// [`StoreError::Io`] if the settings cannot be used.
-pub fn bucket_of_blobs(settings: &BucketSettings) -> Result<Objects, StoreError> {
+pub(crate) fn open(settings: &BucketSettings) -> Result<BucketObjects, StoreError> {
     // The only linked provider; another part of the program may have installed it already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let unusable = |error: Error| {
@@ -133,10 +133,10 @@ pub fn bucket_of_blobs(settings: &BucketSettings) -> Result<Objects, StoreError>
     let bucket = builder(settings, std::env::vars()).and_then(AmazonS3Builder::build);
     let bucket = bucket.map_err(unusable)?;
     if settings.prefix.is_empty() {
-        return Ok(Objects::Bucket(BucketObjects(Arc::new(bucket))));
+        return Ok(BucketObjects(Arc::new(bucket)));
     }
     let prefix = Path::parse(&settings.prefix).map_err(|error| unusable(error.into()))?;
-    Ok(Objects::Bucket(BucketObjects(Arc::new(PrefixStore::new(bucket, prefix)))))
+    Ok(BucketObjects(Arc::new(PrefixStore::new(bucket, prefix))))
 }
 
 fn builder(
@@ -323,10 +323,10 @@ mod tests {
     fn unusable_settings_are_refused_before_anything_is_sent() {
         let none = BucketSettings { authorities: Some("no PEM".into()), ..settings() };
         let wrong = BucketSettings { prefix: "a//b".into(), ..settings() };
-        assert!(bucket_of_blobs(&settings()).is_ok());
-        let error = bucket_of_blobs(&none).unwrap_err().with_source();
+        assert!(open(&settings()).is_ok());
+        let error = open(&none).unwrap_err().with_source();
         assert!(error.contains("no certificate"), "{error}");
-        let error = bucket_of_blobs(&wrong).unwrap_err().with_source();
+        let error = open(&wrong).unwrap_err().with_source();
         assert!(error.contains("bucket images") && error.contains("a//b"), "{error}");
     }
 }

@@ -23,7 +23,7 @@ use rustix::fs::OFlags;
 use tokio::io::{AsyncRead as _, ReadBuf};
 use tokio_stream::Stream;
 
-use crate::objects::{ErrorKind, FOLDER, ListedObject, ObjectError, ObjectName, Pieces};
+use crate::object::{ErrorKind, FOLDER, ListedObject, ObjectError, ObjectName, Pieces};
 
 /// Length of the pieces in which a file is read, in bytes.
 const PIECE_BYTES: usize = 64 * 1024;

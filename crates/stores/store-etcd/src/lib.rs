@@ -23,12 +23,15 @@ mod failures;
 mod folder;
 mod keys;
 mod member;
+mod object;
 mod objects;
 mod watching;
 
+#[cfg(feature = "s3")]
+pub use blobs::bucket_of_blobs;
 pub use blobs::{Blobs, BlobsUnusable, folder_of_blobs};
 #[cfg(feature = "s3")]
-pub use bucket::{BucketSettings, bucket_of_blobs};
+pub use bucket::BucketSettings;
 pub use campaign::Campaign;
 pub use connection::{EtcdConnection, EtcdSettings, MemberInfo, TlsFiles};
 pub use objects::Objects;

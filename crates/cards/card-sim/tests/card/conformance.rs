@@ -38,6 +38,7 @@ mod owned {
         let card = Box::new(card());
         Fixture {
             card,
+            start_load: None,
             images: images(),
             chains: CHAINS.map(Rig::reported),
             damaged: damaged(),
@@ -53,9 +54,13 @@ mod shared {
     use super::*;
 
     fn fixture() -> Fixture {
-        let card = Box::new(SharedSimCard::new(card()));
+        let card = SharedSimCard::new(card());
+        let shared = card.clone();
         Fixture {
-            card,
+            card: Box::new(card),
+            start_load: Some(Box::new(move |load| {
+                Box::new(shared.start_load(load).expect("a valid load"))
+            })),
             images: images(),
             chains: CHAINS.map(Rig::reported),
             damaged: damaged(),

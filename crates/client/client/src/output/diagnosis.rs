@@ -1,6 +1,6 @@
 //! Why a DAG is as fast as it is, as text.
 
-use snic_api::v1::{Diagnosis, LimitingResource};
+use snic_api::v1::{Diagnosis, LimitingResource, TrafficWindow};
 use snic_api::words::EnumWord as _;
 
 use super::Style;
@@ -22,15 +22,15 @@ pub fn diagnosis(found: &Diagnosis, style: Style) -> String {
 }
 
 fn rates(found: &Diagnosis, style: Style) -> String {
-    let drops = found.recent_drops.iter().map(|drops| format!("{} {}", drops.packets, drops.cause));
-    let drops = drops.collect::<Vec<_>>().join(", ");
-    let (packets_in, packets_out) = (found.recent_packets_in, found.recent_packets_out);
-    let packets = format!("{packets_in} in, {packets_out} out");
     let missing = match found.shortfall_bps {
         0 => String::new(),
         bps => rate(bps),
     };
     let admitted = format!("{} (limit {})", rate(found.admitted_bps), rate(found.rate_limit_bps));
+    let second = found.last_second.as_ref().map(packets).unwrap_or_default();
+    let ten = found.last_ten_seconds.as_ref();
+    let mean = ten
+        .map(|ten| format!("{} offered, {} served", rate(ten.offered_bps), rate(ten.served_bps)));
     properties(
         style,
         &[
@@ -40,11 +40,23 @@ fn rates(found: &Diagnosis, style: Style) -> String {
             ("Admitted", admitted),
             ("Served", rate(found.served_bps)),
             ("Below promise by", missing),
-            ("Packets lately", packets),
-            ("Drops lately", drops),
+            ("Last second", second),
+            ("Last ten seconds", ten.map(packets).unwrap_or_default()),
+            ("Mean of ten", mean.unwrap_or_default()),
             ("Task drops", nt_drops(&found.nt_drops)),
         ],
     )
+}
+
+/// Packets that came in, and their ends.
+fn packets(window: &TrafficWindow) -> String {
+    let drops = window.drops.iter().map(|drops| format!(", {} {}", drops.packets, drops.cause));
+    let drops: String = drops.collect();
+    let under_way = match window.packets_under_way {
+        0 => String::new(),
+        packets => format!(", {packets} on their way"),
+    };
+    format!("{} in: {} out{drops}{under_way}", window.packets_in, window.packets_out)
 }
 
 fn latency(found: &Diagnosis, style: Style) -> String {

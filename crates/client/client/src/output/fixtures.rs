@@ -9,8 +9,8 @@ use snic_api::v1::{
     Diagnosis, Embedding, EmbeddingWay, Explanation, Headroom, Instance, LatencyPart,
     LimitingResource, LimitingResourceUser, Mapping, NtDrops, NtType, Operation, OperationMetadata,
     PacketDrops, PacketMatch, Quota, Region, RegionKind, RegionSlot, RegionUser,
-    RejectedAlternative, Rule, ScoreTerm, Shortage, Stage, Tenant, Usage, VirtualChain, bitstream,
-    card, condition, dag, nt_type, region,
+    RejectedAlternative, Rule, ScoreTerm, Shortage, Stage, Tenant, TrafficWindow, Usage,
+    VirtualChain, bitstream, card, condition, dag, nt_type, region,
 };
 
 /// Bits per second of a Gbit/s.
@@ -145,6 +145,19 @@ fn nt_drops(reason: &str, packets: u64) -> NtDrops {
     NtDrops { nt_type: "ntTypes/firewall".into(), reason: reason.into(), packets }
 }
 
+/// Packets of a DAG that gets 9 Gbit/s and serves 6.
+fn window(packets_in: u64, packets_out: u64, dropped: u64) -> TrafficWindow {
+    TrafficWindow {
+        duration_nanos: 1_000_000 * packets_in,
+        offered_bps: 9 * GBPS,
+        served_bps: 6 * GBPS,
+        packets_in,
+        packets_out,
+        drops: vec![PacketDrops { cause: "RATE_LIMITED".into(), packets: dropped }],
+        packets_under_way: packets_in - packets_out - dropped,
+    }
+}
+
 fn web_traffic() -> DagTraffic {
     DagTraffic {
         offered_bps: 4 * GBPS,
@@ -155,6 +168,7 @@ fn web_traffic() -> DagTraffic {
         bytes_out: 30_000_000,
         drops: vec![PacketDrops { cause: "BY_NT".into(), packets: 10_000 }],
         nt_drops: vec![nt_drops("rule", 9_990), nt_drops("no_connection", 10)],
+        ..DagTraffic::default()
     }
 }
 
@@ -386,6 +400,8 @@ pub fn diagnosis() -> Diagnosis {
         recent_packets_in: 9_000,
         recent_packets_out: 6_000,
         recent_drops: vec![PacketDrops { cause: "RATE_LIMITED".into(), packets: 2_990 }],
+        last_second: Some(window(900, 600, 299)),
+        last_ten_seconds: Some(window(9_000, 6_000, 2_990)),
         parts: vec![part("core", 49), part("nat", 11), part("pass 2", 26), part("aes", 40)],
         limit: Some(LimitingResource {
             resource: "slot 0 of region 3".into(),

@@ -110,6 +110,8 @@ pub(crate) fn scale_between_samples(core: &mut Core, tx: &mut Tx, id: &CardId, s
     let policy = core.policies.current().autoscaling;
     let (period, residency) = (policy.period(longest), policy.residency(longest));
     let (line, now) = (card.profile().ingress, core.now());
+    let card_loop = core.loops.known(id);
+    let span = card_loop.card_span(card.counters(), card.profile().clock_hz, span);
     let counted = core.loops.known_mut(id).by_row(card.counters());
     let Some(flows) = core.loops.known(id).flows() else {
         return; // Too much for an engine: all keep what they have.

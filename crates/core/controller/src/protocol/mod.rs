@@ -42,8 +42,8 @@ pub use policy::{
 pub use reply::Reply;
 pub use resource::{ResourceKey, ResourceKind};
 pub(crate) use snic_domain::Caller;
-pub(crate) use traffic::part_of;
-pub use traffic::{DagTraffic, RecentPackets};
+pub use traffic::{DagTraffic, TrafficWindow};
+pub(crate) use traffic::{part_of, rate};
 pub use view::{
     BitstreamAdvice, BitstreamRejection, BitstreamView, CardHealth, CardLoss, CardView,
     ConsolidationView, DagView, MoveView, NtView, OperationView, RecommendationView, RegionUser,

@@ -153,7 +153,8 @@ fn measure(
     let Core { cards, loops, dags, .. } = core;
     let card = cards.known(id);
     let (line, counters) = (card.profile().ingress, before.unwrap_or(card.counters()));
-    let reading = CounterReading { now, span, line, counters };
+    let clock_hz = card.profile().clock_hz;
+    let reading = CounterReading { now, span, clock_hz, line, counters };
     if let Some(text) = loops.known_mut(id).measure(&reading, dags.on_card_mut(id)) {
         tx.note(LogKind::OddCounters, LogSubject::card(id), text);
     }

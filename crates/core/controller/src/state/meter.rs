@@ -6,17 +6,21 @@ use snic_autoscaler::{DagCapacity, Decision, Monitor, Policy, decide};
 use snic_domain::{Bandwidth, Timestamp};
 use snic_tables::{DagCounters, DropCause};
 
-use crate::protocol::{DagTraffic, RecentPackets};
+use crate::protocol::{DagTraffic, TrafficWindow, rate};
+use crate::state::traffic_windows::TrafficWindows;
 
 /// Traffic of one DAG.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Meter {
     before: Option<DagCounters>,
     drops_before: Option<[u64; DropCause::ALL.len()]>,
-    /// Traffic since it was first sampled.
-    traffic: DagTraffic,
-    marks: LoadMarks,
-    /// Load before rate limiting; unknown before the second sample.
+    /// Packets that were dropped since it was first sampled.
+    drops: [u64; DropCause::ALL.len()],
+    /// Traffic that is shown and judged.
+    windows: TrafficWindows,
+    /// The most that the ports take.
+    line: Bandwidth,
+    /// Load before rate limiting since the sample before, which rates and instances follow; unknown before the second sample.
     load: Option<Bandwidth>,
     served: Bandwidth,
     monitor: Monitor,
@@ -34,30 +38,6 @@ pub(crate) struct Meter {
     scaling: Option<Scaling>,
     /// The number of an engine, and this DAG's number in it.
     flow: (u64, u32),
-}
-
-/// Distance of two marks of a DAG's sums: recent traffic is of one to two times this.
-const MARK_STEP: Duration = Duration::from_secs(5);
-
-/// A DAG's sums as they were at two moments, to tell what is recent.
-#[derive(Debug, Clone, Copy, Default)]
-struct LoadMarks {
-    before: RecentPackets,
-    last: RecentPackets,
-    /// Age of the last mark.
-    age: Duration,
-}
-
-impl LoadMarks {
-    /// A `span` has passed, and the sums are these now; what is recent of them.
-    fn pass(&mut self, sums: RecentPackets, span: Duration) -> RecentPackets {
-        self.age += span;
-        if self.age >= MARK_STEP {
-            // After a long pause all but the last span is old.
-            (self.before, self.last, self.age) = (self.last, sums, Duration::ZERO);
-        }
-        sums.since(&self.before)
-    }
 }
 
 /// Least time between two log entries of one kind of trouble.
@@ -134,7 +114,7 @@ pub(crate) enum SampleOutcome {
 }
 
 impl Meter {
-    /// Takes counters read `span` after the last ones. A load is at most `line`, what the ports
+    /// Takes counters read `span` after the last ones, by the card's clock. A load is at most `line`, what the ports
     /// take: more is a counter that jumped.
     pub fn sample(
         &mut self,
@@ -150,21 +130,19 @@ impl Meter {
         };
         self.load = Some(rate(intended, span).min(line));
         self.served = rate(served, span).min(line);
-        let traffic = &mut self.traffic;
-        let add = |sum: &mut u64, now: u64, before: u64| {
-            *sum = sum.saturating_add(now.saturating_sub(before));
+        self.line = line;
+        let sums = self.windows.sums();
+        let plus = |sum: u64, now: u64, before: u64| sum.saturating_add(now.saturating_sub(before));
+        let sums = TrafficWindow {
+            packets_in: plus(sums.packets_in, counters.packets_in, before.packets_in),
+            packets_out: plus(sums.packets_out, counters.packets_out, before.packets_out),
+            bytes_in: plus(sums.bytes_in, counters.bytes_intended, before.bytes_intended),
+            bytes_out: plus(sums.bytes_out, counters.bytes_served, before.bytes_served),
+            drops: self.drops,
+            counts_drops: self.drops_before.is_some(),
+            span: sums.span,
         };
-        add(&mut traffic.bytes_in, counters.bytes_intended, before.bytes_intended);
-        add(&mut traffic.bytes_out, counters.bytes_served, before.bytes_served);
-        add(&mut traffic.packets_in, counters.packets_in, before.packets_in);
-        add(&mut traffic.packets_out, counters.packets_out, before.packets_out);
-        let sums = RecentPackets {
-            packets_in: traffic.packets_in,
-            packets_out: traffic.packets_out,
-            bytes_in: traffic.bytes_in,
-            drops: traffic.drops,
-        };
-        traffic.recent = self.marks.pass(sums, span);
+        self.windows.pass(sums, span);
         SampleOutcome::Load
     }
 
@@ -172,15 +150,22 @@ impl Meter {
     pub fn count_drops(&mut self, drops: [u64; DropCause::ALL.len()]) {
         // The first reading is where counting begins.
         let Some(before) = self.drops_before.replace(drops) else { return };
-        for ((sum, now), before) in self.traffic.drops.iter_mut().zip(drops).zip(before) {
+        for ((sum, now), before) in self.drops.iter_mut().zip(drops).zip(before) {
             *sum = sum.saturating_add(now.saturating_sub(before));
         }
     }
 
-    /// Traffic; `None` before the second sample.
+    /// Traffic, for views; `None` before the second sample.
     pub fn traffic(&self) -> Option<DagTraffic> {
-        let offered = self.load?;
-        Some(DagTraffic { offered, served: self.served, ..self.traffic })
+        self.load?;
+        let (last_second, line) = (self.windows.second(), self.line);
+        Some(DagTraffic {
+            offered: last_second.offered().min(line),
+            served: last_second.served().min(line),
+            sums: *self.windows.sums(),
+            last_second,
+            last_ten_seconds: self.windows.ten_seconds(),
+        })
     }
 
     /// The load in the `span` since the last sample; unknown where there was none, or a counter is smaller
@@ -203,11 +188,6 @@ impl Meter {
     /// Load before rate limiting; `None` before the second sample.
     pub const fn load(&self) -> Option<Bandwidth> {
         self.load
-    }
-
-    /// Served load of the last sample.
-    pub const fn served(&self) -> Bandwidth {
-        self.served
     }
 
     /// Whether nothing came in or out in the last sample.
@@ -293,14 +273,9 @@ impl Meter {
         self.drops_before = None;
         self.load = None;
         self.served = Bandwidth::ZERO;
+        self.windows.restart();
         self.monitor.restart();
     }
-}
-
-/// Bytes in a time, as bits per second; a time of zero counts as a nanosecond.
-fn rate(bytes: u64, span: Duration) -> Bandwidth {
-    let bits = u128::from(bytes) * 8 * 1_000_000_000 / span.as_nanos().max(1);
-    Bandwidth::from_bps(u64::try_from(bits).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
@@ -361,9 +336,10 @@ mod tests {
         meter.count_drops(drops(53));
         meter.sample(at(1_010, 957), MS, LINE);
         let traffic = meter.traffic().expect("two samples");
-        assert_eq!((traffic.packets_in, traffic.packets_out), (10, 7));
-        assert_eq!((traffic.bytes_in, traffic.bytes_out), (1_000, 700));
-        assert_eq!(traffic.drops, drops(3));
+        let sums = traffic.sums;
+        assert_eq!((sums.packets_in, sums.packets_out), (10, 7));
+        assert_eq!((sums.bytes_in, sums.bytes_out), (1_000, 700));
+        assert_eq!((sums.drops, sums.under_way()), (drops(3), 0));
         assert_eq!(traffic.offered, Bandwidth::from_bps(8_000_000));
         meter.forget();
         meter.count_drops(drops(2));
@@ -371,35 +347,47 @@ mod tests {
         meter.count_drops(drops(4));
         meter.sample(at(6, 6), MS, LINE);
         let traffic = meter.traffic().expect("two samples");
-        assert_eq!((traffic.packets_in, traffic.drops), (11, drops(5)), "a card that began again");
+        let sums = traffic.sums;
+        assert_eq!((sums.packets_in, sums.drops), (11, drops(5)), "a card that began again");
     }
 
     #[test]
-    fn what_is_recent_is_of_the_last_five_to_ten_seconds() {
-        let second = Duration::from_secs(1);
+    fn what_is_shown_is_of_the_last_second_and_the_last_ten() {
         let mut meter = Meter::default();
-        let mut recent = |at: u64, packets_in, packets_out, dropped| {
+        let mut after = |tenths: u64, packets_in, packets_out, dropped| {
             let mut drops = [0; DropCause::ALL.len()];
             drops[DropCause::RateLimited as usize] = dropped;
             meter.count_drops(drops);
-            let bytes_intended = 64 * packets_in;
-            let now = DagCounters { packets_in, packets_out, bytes_intended, bytes_served: at };
-            meter.sample(now, second, LINE);
-            let recent = meter.traffic().map(|traffic| traffic.recent).unwrap_or_default();
-            (recent.packets_in, recent.lost(), recent.dropped(DropCause::RateLimited))
+            let (bytes_intended, bytes_served) = (125 * packets_in, 125 * packets_out);
+            let now = DagCounters { packets_in, packets_out, bytes_intended, bytes_served };
+            meter.sample(now, Duration::from_millis(100 * tenths), LINE);
+            meter.traffic().unwrap_or_default()
         };
-        recent(0, 0, 0, 0);
-        for at in 1..=10 {
-            assert!(recent(at, 100 * at, 90 * at, 10 * at).0 <= 1_000);
+        after(0, 0, 0, 0);
+        // 1,000 packets a second, in bursts of 500; a tenth of them is dropped.
+        let mut last = DagTraffic::default();
+        for tenth in 1..=120 {
+            let bursts = 500 * (tenth / 5);
+            last = after(1, bursts, bursts / 10 * 9, bursts / 10);
         }
-        // Nothing is lost from now on: after ten seconds that is all that is recent.
-        let late: Vec<_> = (11..=21).map(|at| recent(at, 100 * at, 100 * at - 100, 100)).collect();
-        assert!(late.iter().all(|(packets, ..)| (500..=1_000).contains(packets)), "{late:?}");
-        assert!(late[0].1 > 0 && late[0].2 > 0, "{late:?}");
-        assert_eq!(late[10], (600, 0, 0));
-        let traffic = meter.traffic().expect("many samples");
-        assert_eq!(traffic.recent.mean_bytes(), Some(64));
-        assert_eq!(RecentPackets::default().mean_bytes(), None);
+        let (second, ten) = (last.last_second, last.last_ten_seconds);
+        assert_eq!((last.offered, last.served), (rate(125_000, second.span), second.served()));
+        assert_eq!(last.offered.get(), 1_000_000, "a burst is no rate: {second:?}");
+        assert_eq!((second.packets_in, second.under_way()), (1_000, 0));
+        assert_eq!(ten.dropped(DropCause::RateLimited), ten.packets_in / 10);
+        assert!(ten.span >= Duration::from_secs(10) && ten.lost() >= 1_000, "{ten:?}");
+        assert_eq!((second.mean_bytes(), last.sums.packets_in), (Some(125), 12_000));
+        // Nothing comes any more: after two seconds nothing is shown as offered.
+        for _ in 0..20 {
+            last = after(1, 12_000, 10_800, 1_200);
+        }
+        assert_eq!((last.offered, last.last_second.lost()), (Bandwidth::ZERO, 0));
+        assert!(last.last_ten_seconds.loses());
+        for _ in 0..120 {
+            last = after(1, 12_000, 10_800, 1_200);
+        }
+        assert_eq!(last.last_ten_seconds.packets_in, 0);
+        assert_eq!(TrafficWindow::default().mean_bytes(), None);
     }
 
     #[test]

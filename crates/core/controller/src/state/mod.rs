@@ -21,6 +21,7 @@ pub(crate) mod registry;
 pub(crate) mod rules;
 pub(crate) mod suspects;
 pub(crate) mod tally;
+mod traffic_windows;
 
 use std::time::Duration;
 

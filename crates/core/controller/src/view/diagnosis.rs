@@ -10,7 +10,7 @@ use snic_domain::{
 };
 use snic_tables::DropCause;
 
-use crate::protocol::{DagTraffic, DagView, RecentPackets, part_of};
+use crate::protocol::{DagTraffic, DagView, TrafficWindow, part_of};
 use crate::state::epoch::{CardResource, DagFairness};
 
 /// A resource limits a DAG that is not rate limited if it is used to this part, in millionths.
@@ -47,7 +47,7 @@ pub enum DagVerdict {
     NotMeasured,
     /// Nothing comes in.
     Idle,
-    /// All that comes in is served.
+    /// All that comes in is served, or lacks a fiftieth at most.
     KeepsUp,
     /// The promise is served, and more comes in than that.
     BeyondPromise,
@@ -183,8 +183,9 @@ pub struct Diagnosis {
     pub served: Bandwidth,
     /// Shortfall against the smaller of promise and load.
     pub shortfall: Bandwidth,
-    /// Its packets of the last seconds.
-    pub recent: RecentPackets,
+    /// Its packets of the last second, which verdict and rates are of.
+    pub last_second: TrafficWindow,
+    pub last_ten_seconds: TrafficWindow,
     /// The clock of its card, for cycles; 0 without a card.
     pub clock_hz: u64,
     /// The way of a packet that waits nowhere, part by part.
@@ -205,7 +206,7 @@ pub fn diagnose(input: &DiagnosisInput<'_>) -> Diagnosis {
     let traffic = dag.traffic.as_deref().copied().unwrap_or_default();
     let verdict = verdict(dag);
     let own = input.flows.iter().find(|flow| flow.dag == dag.name);
-    let loses = traffic.recent.loses();
+    let loses = traffic.last_second.loses();
     let limit = own.and_then(|own| limit(input, own, loses));
     let (users, users_left_out) =
         limit.as_ref().map(|limit| users(input, limit.resource)).unwrap_or_default();
@@ -220,7 +221,8 @@ pub fn diagnose(input: &DiagnosisInput<'_>) -> Diagnosis {
         rate: dag.rate,
         served: traffic.served,
         shortfall: dag.shortfall,
-        recent: traffic.recent,
+        last_second: traffic.last_second,
+        last_ten_seconds: traffic.last_ten_seconds,
         clock_hz: input.card.map_or(0, |card| card.clock_hz),
         latency: latency(input),
         remedies: remedies(input, verdict, &traffic, limit.as_ref()),
@@ -237,7 +239,7 @@ fn verdict(dag: &DagView) -> DagVerdict {
         None => DagVerdict::NotMeasured,
         Some(traffic) if traffic.offered == Bandwidth::ZERO => DagVerdict::Idle,
         Some(_) if dag.shortfall > Bandwidth::ZERO => DagVerdict::BelowPromise,
-        Some(traffic) if traffic.recent.loses() => DagVerdict::BeyondPromise,
+        Some(traffic) if traffic.last_second.loses() => DagVerdict::BeyondPromise,
         Some(_) => DagVerdict::KeepsUp,
     }
 }
@@ -369,7 +371,13 @@ fn summary(
                           their descriptor leads them to this DAG"
                 .to_owned()
         }
-        DagVerdict::KeepsUp => format!("all that comes in is served: {served} of {offered}"),
+        DagVerdict::KeepsUp => match traffic.last_second.lost() {
+            0 => format!("all that comes in is served: {served} of {offered}"),
+            lost => format!(
+                "{offered} come in and {served} are served; {lost} of {} packets were dropped",
+                traffic.last_second.packets_in
+            ),
+        },
         DagVerdict::BeyondPromise => format!(
             "the promise of {promised} is kept; {offered} come in and {served} are served{limited}"
         ),
@@ -385,7 +393,7 @@ fn remedies(
     traffic: &DagTraffic,
     limit: Option<&LimitingResource>,
 ) -> Vec<Remedy> {
-    let (dag, recent) = (input.dag, &traffic.recent);
+    let (dag, recent) = (input.dag, &traffic.last_ten_seconds);
     let mut found = match verdict {
         DagVerdict::NotPlaced => vec![Remedy::MakeRoom],
         DagVerdict::Unserved => vec![Remedy::AwaitRepair],

@@ -40,7 +40,8 @@ fn is_sound(world: &mut World) {
 }
 
 fn load(world: &World) -> Option<Bandwidth> {
-    world.controller.fairness(&tenant_id("acme"))[0].dags[0].load
+    let shares = &world.controller.fairness(&tenant_id("acme"))[0].dags[0];
+    shares.load.map(|_| shares.counted)
 }
 
 /// A DAG that has sent 4 Gbit/s.

@@ -42,6 +42,7 @@ mod sizes;
 mod states;
 pub mod support;
 mod tenants;
+mod traffic;
 mod transcripts;
 mod trust;
 mod updates;

@@ -11,24 +11,24 @@
 //! is a round trip. Only as many rows of DAGs are read as were ever given to DAGs. The first sample, and
 //! the first with more rows, reads everything twice.
 //!
-//! Drops of a DAG are read only after more of its packets went in than came out since they were read last,
-//! and of [`DROP_ROWS_MAX`] DAGs in one sample: they are for people to look at.
+//! Drops of a DAG are read only while some of its packets neither came out nor are known to be dropped, or after their
+//! number changed, and of [`DROP_ROWS_MAX`] DAGs in one sample: they are for people to look at.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use snic_domain::limits::DAG_ROWS;
 use snic_tables::registers::{
-    Address, CAPABILITIES, CAPABILITY_DAG_DROPS, DAG_DROPS, DAG_DROPS_ROW, DAG_LOAD, DAG_LOAD_ROW,
-    PACKETS_IN,
+    Address, CAPABILITIES, CAPABILITY_CLOCK, CAPABILITY_DAG_DROPS, CLOCK_CYCLES, DAG_DROPS,
+    DAG_DROPS_ROW, DAG_LOAD, DAG_LOAD_ROW, PACKETS_IN,
 };
 use snic_tables::{CardCounters, DagCounters, DropCause, RowKey, Table, TableImage};
 
 use crate::card::{Card, CardError};
 
 const CAUSES: usize = DropCause::ALL.len();
-/// Counters of the card as a whole: packets in and out, drops by cause. One block of registers.
-const CARD_COUNTERS: usize = 2 + CAUSES;
+/// Counters of the card as a whole: cycles of its clock, packets in and out, drops by cause. One block of registers.
+const CARD_COUNTERS: usize = 3 + CAUSES;
 /// Counters of a row of a DAG.
 const ROW_COUNTERS: usize = DAG_LOAD_ROW as usize / 8;
 /// DAGs whose drops are read in one sample, all in one access.
@@ -39,19 +39,24 @@ const DROP_ROWS_MAX: usize = 8;
 pub(super) struct Sampler {
     /// High words, as they were read last: of the card's counters, then of the rows' in their order.
     highs: Vec<u32>,
+    /// Whether the card counts cycles, as it said when it was read back.
+    has_clock: bool,
     drops: Drops,
 }
 
 impl Sampler {
     /// Nothing was read yet.
     pub(super) const fn new() -> Self {
-        Self { highs: Vec::new(), drops: Drops::new() }
+        Self { highs: Vec::new(), has_clock: false, drops: Drops::new() }
     }
 
-    /// A card that was read back: asks whether it counts drops by DAG.
+    /// A card that was read back: asks whether it counts cycles, and drops by DAG.
     pub(super) fn begin(&mut self, card: &mut dyn Card) -> Result<(), CardError> {
         self.highs.clear();
-        self.drops.ask(card)
+        let capabilities = card.read(CAPABILITIES)?;
+        self.has_clock = capabilities & CAPABILITY_CLOCK != 0;
+        self.drops.counted = capabilities & CAPABILITY_DAG_DROPS != 0;
+        Ok(())
     }
 
     /// All counters of a card, and those of the first `rows` rows of DAGs. Time O(rows), in one access;
@@ -64,11 +69,12 @@ impl Sampler {
         let values = self.values(card, rows)?;
         let (of_card, of_rows) = values.split_at(CARD_COUNTERS);
         let mut counters = CardCounters {
-            packets_in: of_card[0],
-            packets_out: of_card[1],
+            cycles: self.has_clock.then_some(of_card[0]),
+            packets_in: of_card[1],
+            packets_out: of_card[2],
             ..CardCounters::default()
         };
-        counters.drops.copy_from_slice(&of_card[2..]);
+        counters.drops.copy_from_slice(&of_card[3..]);
         for (row, values) in (0u16..).zip(of_rows.chunks_exact(ROW_COUNTERS)) {
             if let &[packets_in, bytes_intended, bytes_served, packets_out] = values
                 && values.iter().any(|&value| value != 0)
@@ -87,10 +93,10 @@ impl Sampler {
         let mut words = vec![0; 2 * number];
         if self.highs.len() < number {
             let mut before = vec![0; 2 * number];
-            read_all(card, &mut [&mut before, &mut words])?;
+            read_all(card, self.has_clock, &mut [&mut before, &mut words])?;
             self.highs = before.into_iter().skip(1).step_by(2).collect();
         } else {
-            read_all(card, &mut [&mut words])?;
+            read_all(card, self.has_clock, &mut [&mut words])?;
         }
         let mut values: Vec<u64> =
             words.chunks_exact(2).map(|pair| whole(pair[0], pair[1])).collect();
@@ -111,12 +117,19 @@ const fn whole(low: u32, high: u32) -> u64 {
 }
 
 /// Reads the card's counters and those of the rows, as many times as there are places for them, one
-/// after the other.
-fn read_all(card: &mut dyn Card, times: &mut [&mut Vec<u32>]) -> Result<(), CardError> {
+/// after the other. The cycles of a card without a clock are not read, and stay what they are.
+fn read_all(
+    card: &mut dyn Card,
+    has_clock: bool,
+    times: &mut [&mut Vec<u32>],
+) -> Result<(), CardError> {
     let mut blocks = Vec::with_capacity(2 * times.len());
     for words in times {
         let (of_card, of_rows) = words.split_at_mut(2 * CARD_COUNTERS);
-        blocks.push((PACKETS_IN, of_card));
+        blocks.push(match has_clock {
+            true => (CLOCK_CYCLES, of_card),
+            false => (PACKETS_IN, &mut of_card[2..]),
+        });
         blocks.push((DAG_LOAD, of_rows));
     }
     blocks.retain(|(_, words)| !words.is_empty());
@@ -147,7 +160,7 @@ fn read_again(card: &mut dyn Card, changed: &[usize], values: &mut [u64]) -> Res
 const fn address(number: usize) -> Address {
     match number.checked_sub(CARD_COUNTERS) {
         Some(of_row) => DAG_LOAD + 8 * of_row as Address,
-        None => PACKETS_IN + 8 * number as Address,
+        None => CLOCK_CYCLES + 8 * number as Address,
     }
 }
 
@@ -167,12 +180,6 @@ impl Drops {
         Self { counted: false, known: BTreeMap::new(), last: 0 }
     }
 
-    /// Asks the card whether it counts them.
-    fn ask(&mut self, card: &mut dyn Card) -> Result<(), CardError> {
-        self.counted = card.read(CAPABILITIES)? & CAPABILITY_DAG_DROPS != 0;
-        Ok(())
-    }
-
     /// Reads those of some DAGs that lost packets since, in turn.
     fn read(
         &mut self,
@@ -183,8 +190,14 @@ impl Drops {
             return Ok(Vec::new());
         }
         let missing = |dag: &DagCounters| dag.packets_in.wrapping_sub(dag.packets_out);
+        // A packet that waits in a queue and is dropped later changes no other counter. Of a DAG whose tasks make packets
+        // more may come out than went in, which says nothing of drops.
         let due = |(row, dag): &&(u16, DagCounters)| {
-            self.known.get(row).map(|(missing, _)| *missing) != Some(missing(dag))
+            self.known.get(row).is_none_or(|(known, drops)| {
+                let is_under_way =
+                    dag.packets_in > dag.packets_out && missing(dag) != drops.iter().sum::<u64>();
+                *known != missing(dag) || is_under_way
+            })
         };
         let due: BTreeMap<u16, u64> =
             dags.iter().filter(due).map(|(row, dag)| (*row, missing(dag))).collect();

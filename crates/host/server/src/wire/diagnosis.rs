@@ -4,11 +4,11 @@ use snic_api::convert::name;
 use snic_api::v1;
 use snic_api::v1::diagnosis::Verdict as Word;
 use snic_controller::{
-    DagVerdict, Diagnosis, DropCause, LatencyPart, LimitingResource, PacketPart, ResourceUser,
+    DagVerdict, Diagnosis, LatencyPart, LimitingResource, PacketPart, ResourceUser,
 };
 use snic_domain::CardId;
 
-use super::cause_word;
+use super::{drops, window};
 
 const fn verdict(verdict: DagVerdict) -> Word {
     match verdict {
@@ -24,8 +24,7 @@ const fn verdict(verdict: DagVerdict) -> Word {
 
 /// A diagnosis; the clock is its card's.
 pub(crate) fn diagnosis(found: &Diagnosis) -> v1::Diagnosis {
-    let drops = DropCause::ALL.into_iter().zip(found.recent.drops);
-    let drops = drops.filter(|(_, packets)| *packets > 0);
+    let recent = &found.last_ten_seconds;
     v1::Diagnosis {
         dag: found.dag.to_string(),
         card: found.card.as_ref().map(name::of_card).unwrap_or_default(),
@@ -37,20 +36,17 @@ pub(crate) fn diagnosis(found: &Diagnosis) -> v1::Diagnosis {
         rate_limit_bps: found.rate.get(),
         served_bps: found.served.get(),
         shortfall_bps: found.shortfall.get(),
-        recent_packets_in: found.recent.packets_in,
-        recent_packets_out: found.recent.packets_out,
-        recent_drops: drops
-            .map(|(cause, packets)| v1::PacketDrops {
-                cause: cause_word(cause).to_owned(),
-                packets,
-            })
-            .collect(),
+        recent_packets_in: recent.packets_in,
+        recent_packets_out: recent.packets_out,
+        recent_drops: drops(&recent.drops),
         parts: found.latency.iter().map(|part| latency(part, found.clock_hz)).collect(),
         limit: found.limit.as_ref().map(|limit| resource(limit, found.card.as_ref())),
         users: found.users.iter().map(user).collect(),
         users_left_out: u32::try_from(found.users_left_out).unwrap_or(u32::MAX),
         remedies: found.remedies.iter().map(ToString::to_string).collect(),
         nt_drops: Vec::new(),
+        last_second: Some(window(&found.last_second)),
+        last_ten_seconds: Some(window(recent)),
     }
 }
 

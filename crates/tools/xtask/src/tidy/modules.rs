@@ -34,8 +34,8 @@ const MACHINES: &str = "state";
 
 /// Parts of its folder that a machine may use. `*` stands for all machines.
 const SHARED: &[(&str, &[&str])] = &[
-    ("*", &["device_health", "meter", "nt_numbers", "tally"]), // parts that several machines are made of
-    ("epoch", &["card", "dags", "registry"]),                  // reads what is on a card
+    ("*", &["device_health", "meter", "nt_numbers", "tally", "traffic_windows"]), // parts that several machines are made of
+    ("epoch", &["card", "dags", "registry"]), // reads what is on a card
 ];
 
 /// Every import that the lists do not allow, and every folder that they do not know.

@@ -158,6 +158,11 @@ impl CardLoop {
         self.counters.reuse(counted);
     }
 
+    /// Time on the card since counters were last taken in: see [`CounterIntake::card_span`].
+    pub fn card_span(&self, counters: &CardCounters, clock_hz: u64, span: Duration) -> Duration {
+        self.counters.card_span(counters, clock_hz, span)
+    }
+
     /// Takes counters into the meters of the card's DAGs; gives what to tell of odd ones.
     pub fn measure<'a>(
         &mut self,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use snic_domain::limits::DAG_ROWS;
-use snic_domain::{Bandwidth, Timestamp};
+use snic_domain::{Bandwidth, Cycles, Timestamp};
 use snic_tables::{CardCounters, DagCounters, DropCause};
 
 use crate::state::dags::DagEntry;
@@ -13,8 +13,10 @@ use crate::state::meter::{LogDecision, LogThrottle, SampleOutcome};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CounterReading<'a> {
     pub now: Timestamp,
-    /// Since the last reading.
+    /// Since the last reading, by the host's clock.
     pub span: Duration,
+    /// Frequency of the card's clock.
+    pub clock_hz: u64,
     /// Largest rate of its ports.
     pub line: Bandwidth,
     pub counters: &'a CardCounters,
@@ -27,6 +29,8 @@ pub(super) struct CounterIntake {
     by_row: Vec<DagCounters>,
     /// No DAG had a load when counters were last taken in.
     is_still: bool,
+    /// Cycles of the card's clock when counters were last taken in.
+    cycles: Option<u64>,
     odd_log: LogThrottle,
     fault_log: LogThrottle,
 }
@@ -66,13 +70,25 @@ impl CounterIntake {
         self.by_row = counted;
     }
 
+    /// Time on the card since counters were last taken in; `span` has passed on the host since then. Where the card's clock
+    /// stands or began again, or it has none, the host's counts.
+    pub fn card_span(&self, counters: &CardCounters, clock_hz: u64, span: Duration) -> Duration {
+        let passed = counters.cycles.zip(self.cycles).map(|(now, before)| now.checked_sub(before));
+        match passed.flatten() {
+            Some(cycles) if cycles > 0 => Cycles::new(cycles).duration(clock_hz),
+            _ => span,
+        }
+    }
+
     /// Takes counters into the meters of the card's DAGs; gives how many went backwards, and what to log of that.
     pub fn measure<'a>(
         &mut self,
         reading: &CounterReading<'_>,
         dags: impl Iterator<Item = &'a mut DagEntry>,
     ) -> (u64, Option<String>) {
-        let CounterReading { now, span, line, counters } = *reading;
+        let CounterReading { now, span, clock_hz, line, counters } = *reading;
+        let span = self.card_span(counters, clock_hz, span);
+        self.cycles = counters.cycles;
         let counted = self.by_row(counters);
         let mut odd = 0;
         self.is_still = true;
@@ -109,6 +125,21 @@ mod tests {
 
     fn at(ms: u64) -> Timestamp {
         Timestamp::ZERO + Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn time_is_the_cards_where_it_counts_cycles() {
+        let read = |cycles| CardCounters { cycles, ..CardCounters::default() };
+        let second = Duration::from_secs(1);
+        let span = |before, after| {
+            let intake = CounterIntake { cycles: before, ..CounterIntake::default() };
+            intake.card_span(&read(after), 250_000_000, second)
+        };
+        assert_eq!(span(Some(7), Some(62_500_007)), second / 4, "a simulation that is slow");
+        assert_eq!(span(Some(7), Some(250_000_007)), second);
+        assert_eq!(span(Some(9), Some(7)), second, "its clock began again");
+        assert_eq!(span(Some(7), Some(7)), second, "it stands");
+        assert_eq!([span(None, Some(7)), span(Some(7), None)], [second; 2]);
     }
 
     #[test]

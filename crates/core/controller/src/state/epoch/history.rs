@@ -70,8 +70,9 @@ impl History {
             };
             let dags_of_tenant = &names.dags[flows_of(engine, at)];
             for entry in dags_of_tenant.iter().filter_map(|name| dags.get(name)) {
-                point.load += entry.meter().load().unwrap_or_default();
-                point.served += entry.meter().served();
+                let traffic = entry.meter().traffic().unwrap_or_default();
+                point.load += traffic.offered;
+                point.served += traffic.served;
             }
             add_point(self.points.entry(tenant.clone()).or_default(), point);
         }

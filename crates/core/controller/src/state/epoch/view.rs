@@ -220,8 +220,7 @@ fn dag_fairness(
     let shape = topology.flows.get(flow)?;
     let (admitted, fair, counted) =
         (shape.admitted, *outcome.fair.get(flow)?, *step.loads.get(flow)?);
-    // The load that was computed with: another one may have been measured since.
-    let load = entry.meter().load().map(|_| counted);
+    let traffic = entry.meter().traffic();
     let resource = |(k, cost): &(usize, Cost)| ResourceUse {
         resource: CardResource(*k),
         capacity: topology.capacities[*k],
@@ -230,12 +229,16 @@ fn dag_fairness(
     Some(DagFairness {
         dag: name.clone(),
         admitted,
-        load,
-        served: entry.meter().served(),
+        load: traffic.map(|traffic| traffic.offered),
+        served: traffic.map_or(Bandwidth::ZERO, |traffic| traffic.served),
         rate: entry.meter().rate(admitted),
         holds: entry.desired().map_or(Bandwidth::ZERO, |p| p.holds()),
         fair,
-        target_millis: target_millis(load.unwrap_or(admitted), fair, *step.names.units.get(flow)?),
+        target_millis: target_millis(
+            entry.meter().load().map_or(admitted, |_| counted),
+            fair,
+            *step.names.units.get(flow)?,
+        ),
         limited_by: (*outcome.limits.get(flow)?).map(CardResource),
         counted,
         allotted: *outcome.rates.get(flow)?,

@@ -72,14 +72,15 @@ fn card_id() -> CardId {
 
 /// A load of which `lost` of 1,000 packets of IMIX are lost.
 fn traffic(offered: u64, lost: u64) -> DagTraffic {
-    let recent = RecentPackets {
+    let last_second = TrafficWindow {
         packets_in: 1_000,
         packets_out: 1_000 - lost,
         bytes_in: 362_000,
-        ..RecentPackets::default()
+        ..TrafficWindow::default()
     };
-    let served = Bandwidth::from_mbps(offered * (1_000 - lost));
-    DagTraffic { offered: gbps(offered), served, recent, ..DagTraffic::default() }
+    let (served, last_ten_seconds) = (Bandwidth::from_mbps(offered * (1_000 - lost)), last_second);
+    let offered = gbps(offered);
+    DagTraffic { offered, served, last_second, last_ten_seconds, ..DagTraffic::default() }
 }
 
 /// A DAG in the slot, which serves 10 Gbit/s, and at the ingress.
@@ -287,10 +288,29 @@ fn what_fits_is_the_least_that_is_left() {
 }
 
 #[test]
+fn a_loss_of_five_in_a_hundred_is_not_keeping_up_and_a_small_one_is_said() {
+    let with = |offered: u64, lost: u64| {
+        let mut traffic = traffic(offered, lost);
+        traffic.last_second.drops[DropCause::StoreFull as usize] = lost;
+        traffic.last_second.counts_drops = true;
+        alone(&view(Some(traffic)))
+    };
+    assert_eq!(with(5, 49).verdict, DagVerdict::BelowPromise);
+    assert_eq!(with(40, 49).verdict, DagVerdict::BeyondPromise);
+    let kept = with(4, 20);
+    assert_eq!(kept.verdict, DagVerdict::KeepsUp);
+    assert!(kept.summary.ends_with("; 20 of 1000 packets were dropped"), "{}", kept.summary);
+    assert!(with(4, 0).summary.starts_with("all that comes in is served"));
+}
+
+#[test]
 fn drops_lead_to_what_can_be_done_about_them() {
     let dropped = |cause: DropCause| {
         let mut traffic = traffic(4, 500);
-        traffic.recent.drops[cause as usize] = 500;
+        for window in [&mut traffic.last_second, &mut traffic.last_ten_seconds] {
+            window.drops[cause as usize] = 500;
+            window.counts_drops = true;
+        }
         alone(&view(Some(traffic)))
     };
     assert_eq!(dropped(DropCause::StoreFull).remedies, [Remedy::ShortenChain]);
@@ -302,7 +322,7 @@ fn drops_lead_to_what_can_be_done_about_them() {
     );
     assert!(dropped(DropCause::UsedUp).remedies.is_empty());
     let mut small = traffic(4, 500);
-    small.recent.bytes_in = 64_000;
+    (small.last_second.bytes_in, small.last_ten_seconds.bytes_in) = (64_000, 64_000);
     let mut dag = view(Some(small));
     assert_eq!(alone(&dag).remedies, [Remedy::StatePacketSizes(64)]);
     dag.spec.packet_sizes = PacketSizes::only(64);

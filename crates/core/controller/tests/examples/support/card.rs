@@ -91,6 +91,10 @@ pub struct TinyCard {
     pub bad_commits: VecDeque<(ProgramFailure, bool)>,
     /// Bytes that came in, by the row of the DAG.
     pub counted: BTreeMap<u16, u64>,
+    /// All counters of DAGs, by row, and their drops; those of a row count in place of `counted`.
+    pub dags: BTreeMap<u16, (DagCounters, [u64; DropCause::ALL.len()])>,
+    /// Cycles of its clock, if it counts them.
+    pub cycles: Option<u64>,
     /// Packets that met a memory fault.
     pub faults: u64,
     /// Contexts in regions, and saved ones.
@@ -128,6 +132,8 @@ impl TinyCard {
             bad_digests: BTreeMap::new(),
             bad_commits: VecDeque::new(),
             counted: BTreeMap::new(),
+            dags: BTreeMap::new(),
+            cycles: None,
             faults: 0,
             states: TinyStates::default(),
             boot_id: 1,
@@ -193,8 +199,16 @@ impl TinyCard {
                 let dag = |(row, bytes): (&u16, &u64)| {
                     (*row, DagCounters { bytes_intended: *bytes, ..DagCounters::default() })
                 };
-                let dags = self.counted.iter().map(dag).collect();
-                let mut counters = CardCounters { packets_in: 7, dags, ..CardCounters::default() };
+                let mut dags: BTreeMap<u16, DagCounters> = self.counted.iter().map(dag).collect();
+                dags.extend(self.dags.iter().map(|(row, (counters, _))| (*row, *counters)));
+                let dag_drops = self.dags.iter().map(|(row, (_, drops))| (*row, *drops));
+                let mut counters = CardCounters {
+                    cycles: self.cycles,
+                    packets_in: 7,
+                    dags: dags.into_iter().collect(),
+                    dag_drops: dag_drops.collect(),
+                    ..CardCounters::default()
+                };
                 counters.drops[DropCause::MemoryFault as usize] = self.faults;
                 CardReport::Sampled { ticket, counters: Box::new(counters) }
             }

@@ -10,6 +10,7 @@ mod registers;
 mod sessions;
 mod states;
 mod tables;
+mod traffic;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,12 +21,14 @@ use snic_tables::{CardCommand, CardReport, LoadFailure, TableDelta, Ticket};
 
 use super::{Card, CardError};
 use crate::driver::{Deadlines, Session};
+use crate::generator::{GeneratedLoad, RunningLoad};
 
 pub use loads::*;
 pub use registers::*;
 pub use sessions::*;
 pub use states::*;
 pub use tables::*;
+pub use traffic::*;
 
 /// A card under test, and what can be loaded on it.
 pub struct Fixture {
@@ -45,7 +48,12 @@ pub struct Fixture {
     /// Lets that much time pass on the card's own clock. A simulated card does what it does when it
     /// is polled and needs nothing here; a real one needs a sleep.
     pub wait: fn(Duration),
+    /// Begins a load on the card; `None` where it makes no packets.
+    pub start_load: Option<StartLoad>,
 }
+
+/// Begins a load on a card under test. The load ends when it is dropped.
+pub type StartLoad = Box<dyn Fn(&GeneratedLoad) -> Box<dyn RunningLoad>>;
 
 /// Makes one `#[test]` of every case; the expression makes a fresh [`Fixture`].
 #[macro_export]
@@ -100,6 +108,7 @@ macro_rules! card_conformance {
             a_state_that_was_erased_is_not_restored
             a_place_outside_of_the_save_area_is_refused
             registers_of_wrappers_keep_what_the_host_writes
+            what_comes_in_goes_out_or_is_dropped_for_a_cause
         }
     };
     (@each $fixture:expr => $($case:ident)*) => {
@@ -138,6 +147,7 @@ struct Rig {
     damaged: Arc<[u8]>,
     step: Duration,
     wait: fn(Duration),
+    start_load: Option<StartLoad>,
     now: Timestamp,
     session: Session,
     tickets: u64,
@@ -145,10 +155,12 @@ struct Rig {
 
 impl Rig {
     fn new(fixture: Fixture) -> Self {
-        let Fixture { card, images, chains, damaged, step, wait } = fixture;
+        let Fixture { card, images, chains, damaged, step, wait, start_load } = fixture;
         let session = Session::new(Deadlines::default());
         let now = Timestamp::ZERO;
-        let mut rig = Self { card, images, chains, damaged, step, wait, now, session, tickets: 0 };
+        let tickets = 0;
+        let mut rig =
+            Self { card, images, chains, damaged, step, wait, start_load, now, session, tickets };
         rig.card.poll(rig.now).needed("the first poll");
         rig
     }
@@ -313,6 +325,7 @@ mod tests {
             damaged: damaged.into(),
             step: Duration::from_millis(1),
             wait: |_| (),
+            start_load: None,
         }
     }
 

@@ -15,7 +15,7 @@ use crate::driver::{Deadlines, Session};
 
 /// Snapshot that a new daemon gets of the card.
 #[track_caller]
-fn adopt(rig: &mut Rig) -> CardSnapshot {
+pub(super) fn adopt(rig: &mut Rig) -> CardSnapshot {
     rig.session = Session::new(Deadlines::default());
     let ticket = rig.ticket();
     let known = rig.known();

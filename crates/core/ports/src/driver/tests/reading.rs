@@ -362,3 +362,58 @@ fn drops_of_dags_are_read_where_packets_are_missing_and_a_few_in_a_sample() {
     assert_eq!(sample(7), all);
     assert_eq!(sample(8), all, "nothing is missing, nothing is forgotten");
 }
+
+#[test]
+fn a_packet_that_is_dropped_after_it_waited_is_read_though_nothing_else_counts() {
+    let mut bench = Bench::adopted();
+    bench.card.poke(CAPABILITIES, CAPABILITY_DAG_DROPS);
+    bench.read_back();
+    bench.step();
+    let mut target = TableImage::default();
+    let row = DagRow {
+        tenant: 1,
+        uid: 1,
+        first_stage: 0,
+        stages: 1,
+        rate_limiter: 0,
+        payload: false,
+        configuration: 0,
+    };
+    target.set(0, &row).expect("a row");
+    bench.program(5, TableImage::default().delta_to(&target));
+    bench.after_ms(1);
+    bench.card.poke(DAG_LOAD, 1);
+    let drops = |bench: &mut Bench| {
+        let counted = bench.sample().dag_drops;
+        counted.iter().map(|(_, drops)| drops[DropCause::RateLimited as usize]).sum::<u64>()
+    };
+    assert_eq!(drops(&mut bench), 0, "it waits");
+    bench.card.poke(DAG_DROPS + 8 * DropCause::RateLimited as u32, 1);
+    assert_eq!(drops(&mut bench), 1);
+    let before = bench.card.accesses;
+    assert_eq!(drops(&mut bench), 1);
+    let (quiet, none) = (bench.card.accesses - before, bench.card.accesses);
+    bench.card.poke(DAG_LOAD, 2);
+    drops(&mut bench);
+    assert!(bench.card.accesses - none > quiet, "drops are not read where all is accounted for");
+}
+
+#[test]
+fn cycles_are_read_with_the_counters_where_the_card_counts_them() {
+    let mut bench = Bench::adopted();
+    bench.card.poke(CLOCK_CYCLES, 7);
+    bench.card.poke(CLOCK_CYCLES + 4, 3);
+    bench.read_back();
+    bench.step();
+    assert_eq!(bench.sample().cycles, None, "it does not say that it counts them");
+    bench.card.poke(CAPABILITIES, CAPABILITY_CLOCK);
+    bench.read_back();
+    bench.step();
+    assert_eq!(bench.sample().cycles, Some((3 << 32) + 7));
+    // Its low word goes over between two samples.
+    bench.card.poke(CLOCK_CYCLES, 1);
+    bench.card.poke(CLOCK_CYCLES + 4, 4);
+    bench.card.poke(PACKETS_IN, 9);
+    let counters = bench.sample();
+    assert_eq!((counters.cycles, counters.packets_in), (Some((4 << 32) + 1), 9));
+}
