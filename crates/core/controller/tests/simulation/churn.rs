@@ -374,7 +374,7 @@ fn guarantees_are_kept_while_tenants_come_and_go_for_longer() {
 fn tenants_come_and_go(seconds: u64) {
     let churn = run(EVEN, seconds);
     let figures = churn.figures();
-    assert!(churn.accepted > 100 && figures.epochs > 25 * seconds, "too little happened");
+    assert!(churn.accepted > 5 * seconds && figures.epochs > 25 * seconds, "too little happened");
     let hidden = 100.0 * figures.scale_outs_hidden as f64 / figures.scale_outs.max(1) as f64;
     // Of the first of each chain nobody could know: they count less the longer it goes on.
     assert!(seconds < 3_600 || hidden >= 99.0, "only {hidden:.1} % were hidden");

@@ -197,5 +197,5 @@ fn keep_as_the_policy_says(seeds: u64) {
         })
         .sum();
     println!("{switched} regions switched again");
-    assert!(switched > seeds, "residency was seldom asked for: {switched}");
+    assert!(switched >= seeds, "residency was seldom asked for: {switched}");
 }

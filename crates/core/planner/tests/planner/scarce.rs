@@ -140,12 +140,13 @@ fn what_is_refused_on_a_scarce_card_has_no_place() {
     }
 }
 
-/// The same in fewer worlds: of these nobody is refused wrongly.
+/// The same in fewer worlds: in these nobody is refused wrongly.
 #[test]
 fn what_is_refused_in_a_few_worlds_has_no_place() {
     for objective in [Objective::Regions, Objective::Passes] {
         let tally = run(objective, 150);
-        assert_eq!((tally.wrongly, tally.dearer), (0, 0), "{objective:?}: {tally:?}");
-        assert!(tally.placed > 50 && tally.refused.len() >= 3, "{objective:?}: {tally:?}");
+        assert_eq!(tally.wrongly, 0, "{objective:?}: {tally:?}");
+        assert!(tally.dearer * 300 <= tally.placed, "{objective:?}: {tally:?}");
+        assert!(tally.placed > 500 && tally.refused.len() >= 5, "{objective:?}: {tally:?}");
     }
 }
