@@ -65,9 +65,10 @@ struct QuickStart {
     lines: BufReader<std::process::ChildStdout>,
 }
 
-/// The command of a quick start.
+/// The command of a quick start. It hears a SIGHUP even where the tests themselves run under nohup.
 pub(super) fn quickstart_command(folder: &Path, words: &[&str]) -> Command {
-    let mut command = Command::new(program("snicd"));
+    let mut command = Command::new("env");
+    command.arg("--default-signal=HUP").arg(program("snicd"));
     command.args(["quickstart", "--listen", "127.0.0.1:0", "--web", "127.0.0.1:0"]);
     command.args(["--traffic-us", "200", "--dir"]).arg(folder).args(words).stdin(Stdio::null());
     command
@@ -166,9 +167,9 @@ fn under_nohup_a_quickstart_goes_on() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut command = Command::new("sh");
     // What nohup does; a child inherits it.
-    command.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]).arg(program("snicd"));
+    command.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]);
     let plain = quickstart_command(folder.path(), &[]);
-    command.args(plain.get_args()).stdin(Stdio::null());
+    command.args(plain.get_args().skip(1)).stdin(Stdio::null());
     let mut start = QuickStart::of(command);
     for moment in ["the daemon listens", "press Ctrl-C"] {
         start.read_until(moment);
