@@ -153,6 +153,9 @@ fn check_page(page: &str) {
                     "snic_tenant_dominant_share_ratio",
                     "snic_card_port_lost_total",
                     "snic_dag_nt_dropped_total",
+                    // Of DAGs whose traffic was measured twice.
+                    "snic_dag_load_bytes_per_second",
+                    "snic_dag_throughput_bytes_per_second",
                     // Of cards with sensors, which are behind XRT: `integration/xrt/tests/device.rs`.
                     "snic_card_condition",
                     "snic_card_temperature_celsius",
