@@ -110,7 +110,10 @@ impl Device {
             return u32::MAX;
         }
         match at {
-            CAPABILITIES if self.has_bulk => CAPABILITY_BULK,
+            CAPABILITIES if self.has_bulk => {
+                let of_card = self.card.read(at).unwrap_or_default();
+                CAPABILITY_BULK | of_card & (CAPABILITY_CLOCK | CAPABILITY_DAG_DROPS)
+            }
             BULK_BUFFER_LOW => self.bulk_buffer[0],
             BULK_BUFFER_HIGH => self.bulk_buffer[1],
             BULK_BYTES => self.bulk_bytes,
