@@ -380,7 +380,7 @@ impl SimCard {
             if self.controller.load.as_ref().is_some_and(|load| load.region == number) {
                 region.empty(Content::Broken);
                 self.controller.end(self.plane.now, Err(LOAD_ERROR_PACKETS));
-                self.report_emptied(number);
+                self.forget_contents(number);
             }
         }
         self.plane.region_changed(number);
@@ -427,7 +427,7 @@ impl SimCard {
     }
 
     /// Tells the holder of the frames to forget what a region held.
-    fn report_emptied(&mut self, region: u8) {
+    fn forget_contents(&mut self, region: u8) {
         if let Some(frames) = self.plane.frames() {
             frames.emptied(region);
         }
@@ -449,7 +449,7 @@ impl SimCard {
             Some(Preparation::Ready) | None => identify(&bytes, &self.profile),
         };
         if outcome.is_err() {
-            self.report_emptied(number);
+            self.forget_contents(number);
         }
         let clock = self.plane.clock();
         let region = &mut self.plane.regions[usize::from(number)];

@@ -110,8 +110,8 @@ pub fn serve_folder(
 
 /// The card at a listener, until nobody can ask any more.
 fn run(machine: Machine, listener: UnixListener) -> io::Result<()> {
-    let bell = Notifier::new()?;
-    let mut poller = Poller::new(bell.clone(), machine.switch().fds())?;
+    let notifier = Notifier::new()?;
+    let mut poller = Poller::new(notifier.clone(), machine.switch().fds())?;
     let (jobs, inbox) = sync_channel(CONNECTIONS_MAX);
     std::thread::Builder::new().name("card-listener".into()).spawn(move || {
         let open = Arc::new(AtomicUsize::new(0));
@@ -120,12 +120,14 @@ fn run(machine: Machine, listener: UnixListener) -> io::Result<()> {
                 open.fetch_sub(1, Ordering::Relaxed);
                 continue;
             }
-            let (desk, left) =
-                (RequestQueue { jobs: jobs.clone(), bell: bell.clone() }, Arc::clone(&open));
+            let (requests, left) = (
+                RequestQueue { jobs: jobs.clone(), notifier: notifier.clone() },
+                Arc::clone(&open),
+            );
             let thread = std::thread::Builder::new().name("card-connection".into());
             let started = thread.spawn(move || {
                 // A connection that breaks is over; the card goes on.
-                let _ = desk.serve(stream);
+                let _ = requests.serve(stream);
                 left.fetch_sub(1, Ordering::Relaxed);
             });
             if started.is_err() {
@@ -164,7 +166,7 @@ fn lock(place: &CardFolder) -> Result<File, SoftCardFailure> {
 /// Where a connection hands in what it is asked.
 struct RequestQueue {
     jobs: SyncSender<Job>,
-    bell: Notifier,
+    notifier: Notifier,
 }
 
 impl RequestQueue {
@@ -178,7 +180,7 @@ impl RequestQueue {
             if self.jobs.send(job).is_err() {
                 return Ok(());
             }
-            self.bell.ring();
+            self.notifier.notify();
             let Ok((reply, payload)) = answers.recv() else { return Ok(()) };
             send(&mut writer, &reply, &payload)?;
         }

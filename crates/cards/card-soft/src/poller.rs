@@ -19,12 +19,12 @@ impl Notifier {
         Ok(Self(Arc::new(fd)))
     }
 
-    pub(crate) fn ring(&self) {
+    pub(crate) fn notify(&self) {
         // Full means that it rings already.
         let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
     }
 
-    fn silence(&self) {
+    fn clear(&self) {
         // Nothing to read means that it did not ring.
         let _ = rustix::io::read(&*self.0, &mut [0; 8]);
     }
@@ -34,26 +34,26 @@ impl Notifier {
 /// arrives costs its sender no wake-up.
 pub(crate) struct Poller {
     all: PollSet,
-    bell: Notifier,
+    notifier: Notifier,
 }
 
 impl Poller {
     pub(crate) fn new<'a>(
-        bell: Notifier,
+        notifier: Notifier,
         fds: impl Iterator<Item = BorrowedFd<'a>>,
     ) -> io::Result<Self> {
-        let mut all = vec![bell.0.try_clone()?];
+        let mut all = vec![notifier.0.try_clone()?];
         for fd in fds {
             all.push(fd.try_clone_to_owned()?);
         }
-        Ok(Self { all: PollSet::new(all), bell })
+        Ok(Self { all: PollSet::new(all), notifier })
     }
 
     /// Waits until something is there, or the time is over; returns whether something is.
     pub(crate) fn wait(&mut self, limit: Duration) -> bool {
         let is_ready = self.all.wait(limit);
         if self.all.is_readable(0) {
-            self.bell.silence();
+            self.notifier.clear();
         }
         is_ready
     }

@@ -16,7 +16,7 @@ const MODULES: &str = "integration/kubernetes/cluster";
 /// Steps of the command.
 #[derive(Debug, Clone, Args)]
 pub struct ClusterSteps {
-    /// Only build the programs that are missing in the cache: about 13 minutes of processor time, once
+    /// Only build the programs that are missing in the cache: many minutes of processor time, once
     #[arg(long)]
     build: bool,
 }

@@ -201,7 +201,7 @@ fn judge(seed: u64) -> Judged {
     Judged { broken, admitted, refused, gbps }
 }
 
-/// Sets that are judged with each change.
+/// Sets that plain `cargo test` judges.
 const FEW: u64 = 3;
 
 /// `SNIC_PROMISES=1000` judges as many sets, `SNIC_SEED=17` that one alone.
