@@ -125,31 +125,28 @@ impl Site {
         .await
     }
 
-    /// Output of the pod's container.
-    fn printed(&self, namespace: &str, pod: &str) -> String {
-        let folders = std::fs::read_dir("/var/log/pods").expect("the kubelet's folder").flatten();
-        let prefix = format!("{namespace}_{pod}_");
-        let folder = folders
-            .filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
-            .max_by_key(|entry| entry.metadata().and_then(|data| data.created()).ok());
-        let log = folder.map(|entry| entry.path().join("main/0.log"));
+    /// Output of the pod's container; not that of an earlier pod of its name, whose file may be there still.
+    async fn printed(&self, namespace: &str, pod: &str) -> String {
+        let uid = self.pod(namespace, pod).await.and_then(|pod| pod.metadata.uid);
+        let log = uid.map(|uid| format!("/var/log/pods/{namespace}_{pod}_{uid}/main/0.log"));
         log.and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default()
     }
 
     async fn until_printed(&self, pod: &str, text: &str, count: usize) -> String {
         let state = || async {
-            let printed = self.printed("shop", pod);
+            let printed = self.printed("shop", pod).await;
             (printed.matches(text).count() >= count).then_some(printed)
         };
         let waiting = tokio::time::timeout(Duration::from_secs(120), until(text, state)).await;
-        waiting.unwrap_or_else(|_| {
+        let Ok(printed) = waiting else {
             panic!(
                 "{pod} has not printed {text:?}: {}\n{}\n{}",
-                self.printed("shop", pod),
+                self.printed("shop", pod).await,
                 self.cluster.log("snic-dra"),
                 self.cluster.log("kubelet"),
             )
-        })
+        };
+        printed
     }
 
     /// Waits until nothing of claims is left at the daemon, in folders, or in namespaces.
@@ -245,7 +242,7 @@ async fn a_pod_waits_for_its_dag_and_sends_through_it(site: &Site) {
     // The DAG is not there yet. The pod waits, says why, and sends nothing.
     let why = site.until_reason("shop", "dags/web").await;
     println!("why the pod waits: {why}");
-    assert_eq!(site.printed("shop", "web"), "", "no packet before the card serves the DAG");
+    assert_eq!(site.printed("shop", "web").await, "", "no packet before the card serves the DAG");
     assert_eq!(site.bindings().await, []);
     site.create_dag().await;
     let printed = site.until_printed("web", "alive", 3).await;
@@ -287,7 +284,7 @@ async fn restarts_change_nothing_for_a_pod(site: &mut Site) {
     site.cluster.kill("kube-apiserver");
     tokio::time::sleep(Duration::from_secs(10)).await;
     site.cluster.start_api_server().await;
-    let alive = site.printed("shop", "web").matches("alive").count();
+    let alive = site.printed("shop", "web").await.matches("alive").count();
     site.until_printed("web", "alive", alive + 50).await;
     let after = site.pod("shop", "web").await.expect("it runs");
     let container = |pod: &Pod| {
@@ -395,7 +392,7 @@ async fn no_namespace_reaches_the_dags_of_another(site: &Site) {
         let why = site.until_reason(namespace, said).await;
         println!("{namespace}: {why}");
         assert!(!why.contains("acme"), "{why}");
-        assert_eq!(site.printed(namespace, "web"), "");
+        assert_eq!(site.printed(namespace, "web").await, "");
     }
     assert_eq!(site.bindings().await, []);
 }

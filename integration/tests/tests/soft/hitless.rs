@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use snic_api::v1;
 use snic_bitstream::catalogue;
+use snic_card_soft::Observation;
 use snic_domain::{Bandwidth, DagName, DagSpec};
 use snic_integration::commands;
 
@@ -48,6 +49,12 @@ async fn until(net: &Net, what: &str, is_so: impl AsyncFn() -> bool) {
     }
 }
 
+/// Frames that came in, and neither went out nor were dropped for a cause.
+fn unaccounted(seen: &Observation) -> u64 {
+    let dropped: u64 = seen.drops.iter().map(|(_, packets)| packets).sum();
+    seen.packets_in - seen.packets_out - dropped
+}
+
 /// Frames that were lost anywhere on the card or at its ports: over a rate limit, and for any other cause.
 fn lost(net: &Net) -> [u64; 2] {
     let seen = net.observe();
@@ -65,7 +72,8 @@ async fn during(net: &mut Net, what: &str, mbps: u64, change: impl AsyncFnOnce(&
     assert_eq!(limited, 0, "{what}: {:?}", net.observe());
 }
 
-/// The same where somebody sends more than its rate limit; how many frames that cost.
+/// The same where somebody sends more than its rate limit; how many frames that cost. A ping of a DAG whose limit is
+/// exceeded may be among them; each frame has left the card, or is counted.
 async fn during_overload(
     net: &mut Net,
     what: &str,
@@ -93,7 +101,9 @@ async fn during_overload(
         arrived / 1e6,
         sent["retransmits"]
     );
-    assert!(lost == 0 && pinged.lost.is_empty(), "{what}: {:?} {:?}", pinged.lost, net.observe());
+    assert_eq!(lost, 0, "{what}: {:?} {:?}", pinged.lost, net.observe());
+    assert!(pinged.lost.len() as u64 <= limited, "{what}: {:?} {:?}", pinged.lost, net.observe());
+    until(net, "each frame out or counted", async || unaccounted(&net.observe()) == 0).await;
     assert!(arrived > 0.8e6 * mbps as f64, "{what}: {said}");
     limited
 }
@@ -214,9 +224,9 @@ async fn a_region_is_switched_to_another_tenant_and_no_packet_is_lost() {
     .await;
 }
 
-/// A neighbour sends ten times what it was promised, from a socket: the other one's stream and pings are as without it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_greedy_neighbour_takes_nothing_of_a_promise_and_gets_instances() {
+/// A neighbour sends ten times what it was promised, from a socket: the other one's stream and pings are as without it. Its
+/// test is in `alone`: beside other cards, the neighbour's own port is read too late.
+pub(crate) async fn judge_a_greedy_neighbour() {
     if let Some(why) = missing() {
         println!("not run: {why}");
         return;

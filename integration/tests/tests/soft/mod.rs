@@ -4,7 +4,7 @@
 //! `SNIC_SOFT_ROUNDS=100 cargo test -p snic-integration --features ci --test ci soft::` kills the daemon that often.
 
 mod guards;
-mod hitless;
+pub(crate) mod hitless;
 mod kernel;
 mod paths;
 mod quickstart;
