@@ -13,12 +13,14 @@ pub struct Tally {
     pub failed: u64,
     /// Tests that are marked as ignored.
     pub ignored: u64,
+    /// Tests that passed only when they were tried again, alone: among those that passed.
+    pub unsteady: u64,
 }
 
 impl Tally {
     /// A step that is not a test counts as one.
     pub fn one(passed: bool) -> Self {
-        Self { passed: u64::from(passed), failed: u64::from(!passed), ignored: 0 }
+        Self { passed: u64::from(passed), failed: u64::from(!passed), ..Self::default() }
     }
 }
 
@@ -27,6 +29,7 @@ impl AddAssign for Tally {
         self.passed += other.passed;
         self.failed += other.failed;
         self.ignored += other.ignored;
+        self.unsteady += other.unsteady;
     }
 }
 
@@ -75,13 +78,17 @@ impl Report {
 
 /// The result of a step: `ok` for a single check, counts for tests.
 pub fn words(tally: &Tally) -> String {
+    let unsteady = match tally.unsteady {
+        0 => String::new(),
+        count => format!(", {count} of them at a second try"),
+    };
     match (tally.passed, tally.failed, tally.ignored) {
         (0, 0, 0) => "incomplete".to_owned(),
         (1, 0, 0) => "ok".to_owned(),
         (0, 1, 0) => "FAILED".to_owned(),
-        (passed, failed, 0) => format!("{passed} passed, {failed} failed"),
+        (passed, failed, 0) => format!("{passed} passed{unsteady}, {failed} failed"),
         (passed, failed, ignored) => {
-            format!("{passed} passed, {failed} failed, {ignored} ignored")
+            format!("{passed} passed{unsteady}, {failed} failed, {ignored} ignored")
         }
     }
 }
@@ -107,14 +114,14 @@ mod tests {
         let mut report = Report::default();
         report.done("format", Tally::one(true), Duration::from_millis(740));
         report.done("packages", Tally::default(), Duration::ZERO);
-        let tests = Tally { passed: 812, failed: 2, ignored: 1 };
+        let tests = Tally { passed: 812, failed: 2, ignored: 1, unsteady: 3 };
         report.done("tests", tests, Duration::from_secs(187));
         report.skipped("docs");
         assert_eq!(
             report.closing(),
             "format         0.7 s  ok\n\
              packages       0.0 s  incomplete\n\
-             tests       3 m 07 s  812 passed, 2 failed, 1 ignored\n\
+             tests       3 m 07 s  812 passed, 3 of them at a second try, 2 failed, 1 ignored\n\
              total       3 m 07 s\n\
              skipped: docs (use --keep-going to run them)\n\
              813 passed, 2 failed\n"
@@ -130,7 +137,7 @@ mod tests {
     fn a_failed_step_counts_as_one() {
         let mut report = Report::default();
         report.done("lints", Tally::one(false), Duration::from_secs(60));
-        assert_eq!(report.total(), Tally { passed: 0, failed: 1, ignored: 0 });
+        assert_eq!(report.total(), Tally { failed: 1, ..Tally::default() });
         assert!(report.closing().starts_with("lints       1 m 00 s  FAILED\n"));
     }
 }

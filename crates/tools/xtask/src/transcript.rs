@@ -20,6 +20,7 @@ pub struct Transcript {
     open: Option<Target>,
     opened: u64,
     failures: Vec<String>,
+    failed_tests: Vec<String>,
 }
 
 /// The target whose output is being parsed.
@@ -37,11 +38,16 @@ pub struct TestSummary {
     pub total: Tally,
     /// Targets with failures, and failures that belong to no target, each in a few words.
     pub failures: Vec<String>,
+    /// Names of tests whose own line says that they failed.
+    pub failed_tests: Vec<String>,
 }
 
 impl Transcript {
     /// Parses the next line, without its line break.
     pub fn line(&mut self, line: &str) {
+        if let Some(name) = failed_test(line) {
+            self.failed_tests.push(name.to_owned());
+        }
         let line = after_test_name(line);
         if let Some(name) = opening(line) {
             self.close();
@@ -96,8 +102,15 @@ impl Transcript {
         } else if self.opened == 0 {
             self.fail("no test target found; has the output of cargo changed?".to_owned());
         }
-        TestSummary { total: self.total, failures: self.failures }
+        let Self { total, failures, failed_tests, .. } = self;
+        TestSummary { total, failures, failed_tests }
     }
+}
+
+/// The name of a test that the harness says has failed.
+fn failed_test(line: &str) -> Option<&str> {
+    let name = line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?;
+    (!name.contains(' ')).then_some(name)
 }
 
 /// With one thread, the harness prints a test's name before the test and the line break after it. If the
@@ -156,13 +169,16 @@ mod tests {
     }
 
     fn tally(passed: u64, failed: u64, ignored: u64) -> Tally {
-        Tally { passed, failed, ignored }
+        Tally { passed, failed, ignored, ..Tally::default() }
     }
 
     #[test]
     fn a_good_run_is_summed_over_all_targets() {
         let outcome = read(include_str!("../golden/test_passes.txt"), true);
-        assert_eq!(outcome, TestSummary { total: tally(5, 0, 1), failures: vec![] });
+        assert_eq!(
+            outcome,
+            TestSummary { total: tally(5, 0, 1), failures: vec![], failed_tests: vec![] }
+        );
     }
 
     #[test]
@@ -178,6 +194,7 @@ mod tests {
                 "Doc-tests alpha: 1 failed",
             ]
         );
+        assert_eq!(outcome.failed_tests, ["fails"]);
     }
 
     #[test]
