@@ -40,13 +40,13 @@ pub use protocol::{
     AdmissionPolicy, AppliedPlace, Arrangement, AssignedCard, AssignedDag, AssignmentProgress,
     BatchPlan, BindingRecord, BindingView, BitstreamAdvice, BitstreamView, BoundDag, CallId,
     CardHealth, CardLoss, CardOrder, CardView, Change, Command, ConsolidationSettings,
-    ConsolidationView, ControlError, ControllerSettings, DagAssignment, DagBatch, DagTraffic,
-    DagView, DeviceAspect, DeviceCondition, DevicePolicy, DeviceView, EPOCH_MAX, EPOCH_MIN, Effect,
-    Event, Fairness, FieldViolation, FleetChange, IdleTaskPolicy, LogEntry, LogKind, MoveView,
-    NewDag, NtView, OperationRecord, OperationView, OperationWork, PlacementPolicy, Provision,
-    ProvisionName, RecommendationView, RegionUser, RegionView, Reply, Request, ResourceKey,
-    ResourceKind, RuleView, Scheduling, Scheme, SlotView, StatePlace, StateView, TenantUsage,
-    TenantView, TrafficWindow,
+    ConsolidationView, ControlError, ControllerSettings, DagAssignment, DagBatch, DagMoves,
+    DagTraffic, DagView, DeviceAspect, DeviceCondition, DevicePolicy, DeviceView, EPOCH_MAX,
+    EPOCH_MIN, Effect, Event, Fairness, FieldViolation, FleetChange, IdleTaskPolicy, LogEntry,
+    LogKind, MoveView, NewDag, NtView, OperationRecord, OperationView, OperationWork,
+    PlacementPolicy, Provision, ProvisionName, RecommendationView, RegionUser, RegionView, Reply,
+    Request, ResourceKey, ResourceKind, RuleView, Scheduling, Scheme, SlotView, StatePlace,
+    StateView, TenantUsage, TenantView, TrafficWindow,
 };
 pub use restart::inspection::{Inspection, shown};
 pub use restart::quarantine::SetAside;

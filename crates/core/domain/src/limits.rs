@@ -47,6 +47,10 @@ pub const STAGE_ROWS: usize = 4096;
 pub const CHAIN_ROWS: usize = 1024;
 /// Rows of the instance table.
 pub const INSTANCE_ROWS: usize = 2048;
+/// Part of the stage, virtual-chain and instance tables that no DAG is admitted into, as its reciprocal. A move has its
+/// old rows and its new ones at once, so consolidations, drains and updates would stop at a full table. Four virtual chains
+/// are enough for nearly all moves, and few enough to take nobody's place.
+pub const SPARE_ROWS_PART: usize = 256;
 /// Rows of the classifier.
 pub const CLASSIFIER_ROWS: usize = 1024;
 /// Virtual functions of a card that can be bound: rows of the guard table, one for each.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
-use snic_domain::limits::{CHAIN_ROWS, DAG_ROWS, INSTANCE_ROWS, STAGE_ROWS};
+use snic_domain::limits::{CHAIN_ROWS, DAG_ROWS, INSTANCE_ROWS, SPARE_ROWS_PART, STAGE_ROWS};
 use snic_domain::{
     Bandwidth, ByteSize, CardProfile, Dag, Instance, Mapping, NodeId, NtType, RegionId, Slot,
 };
@@ -27,13 +27,18 @@ pub struct TableRows {
     pub instances: u32,
 }
 
+/// Rows of a table that DAGs are admitted into.
+const fn without_spare(rows: usize) -> u32 {
+    (rows - rows / SPARE_ROWS_PART) as u32
+}
+
 impl TableRows {
-    /// The rows of a card (`snic_domain::limits`).
+    /// The rows of a card (`snic_domain::limits`) that may be promised; the others are for moves.
     pub const CARD: Self = Self {
         dags: DAG_ROWS as u32,
-        stages: STAGE_ROWS as u32,
-        chains: CHAIN_ROWS as u32,
-        instances: INSTANCE_ROWS as u32,
+        stages: without_spare(STAGE_ROWS),
+        chains: without_spare(CHAIN_ROWS),
+        instances: without_spare(INSTANCE_ROWS),
     };
 
     /// No limit: for measuring how planning scales beyond a card's tables.
@@ -445,6 +450,6 @@ mod tests {
         let names = TableRows::CARD.beside(TableRows::UNLIMITED).map(|(name, _, _)| name);
         assert_eq!(names, ["DAG", "stage", "virtual-chain", "instance"]);
         let sizes = TableRows::CARD.beside(TableRows::UNLIMITED).map(|(_, rows, _)| rows as usize);
-        assert_eq!(sizes, [DAG_ROWS, STAGE_ROWS, CHAIN_ROWS, INSTANCE_ROWS]);
+        assert_eq!(sizes, [DAG_ROWS, STAGE_ROWS - 16, CHAIN_ROWS - 4, INSTANCE_ROWS - 8]);
     }
 }

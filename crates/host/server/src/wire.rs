@@ -8,9 +8,9 @@ use snic_api::v1;
 use snic_api::v1::chain_state::Place;
 use snic_api::v1::operation_metadata::{Progress, Verb};
 use snic_controller::{
-    BitstreamView, CardCounters, CardHealth, CardLoss, CardView, DagCounters, DagTraffic, DagView,
-    DropCause, NtView, OperationView, OperationWork, RegionView, ResourceKey, RuleView, StatePlace,
-    StateView, TenantView, TrafficWindow,
+    BitstreamView, CardCounters, CardHealth, CardLoss, CardView, DagCounters, DagMoves, DagTraffic,
+    DagView, DropCause, NtView, OperationView, OperationWork, RegionView, ResourceKey, RuleView,
+    StatePlace, StateView, TenantView, TrafficWindow,
 };
 use snic_domain::{Caller, Headroom, ProcessorProfile, RegionState};
 use snic_front::configurations;
@@ -432,6 +432,7 @@ pub(crate) fn operation(view: &OperationView, caller: &Caller) -> v1::Operation 
     let record = &view.record;
     let (target, verb) = target_of(&record.work);
     let (regions_total, regions_done) = view.regions;
+    let moves = view.moves.unwrap_or_default();
     let result = record.ended.as_ref().map(|(_, result)| match result {
         Ok(()) => v1::operation::Result::Response(response(view, caller)),
         Err(why) => {
@@ -448,7 +449,13 @@ pub(crate) fn operation(view: &OperationView, caller: &Caller) -> v1::Operation 
             start_time: record.started.map(timestamp),
             end_time: record.ended.as_ref().map(|(at, _)| timestamp(*at)),
             stage: stage(view),
-            progress: Some(Progress { regions_total, regions_done, dags_left: view.dags_left }),
+            progress: Some(Progress {
+                regions_total,
+                regions_done,
+                dags_left: view.dags_left,
+                dags_moved: moves.made,
+                moves_left: moves.left,
+            }),
             cancellable: view.cancellable,
             warnings: configurations::warnings(&view.idle_tasks),
         }),
@@ -483,7 +490,7 @@ fn response(view: &OperationView, caller: &Caller) -> prost_types::Any {
 /// The current step, from the DAG's last condition.
 fn stage(view: &OperationView) -> String {
     match &view.record.ended {
-        Some((_, Ok(()))) => return "done".to_owned(),
+        Some((_, Ok(()))) => return done(view.moves),
         Some((_, Err(_))) => return "failed".to_owned(),
         None => {}
     }
@@ -494,6 +501,17 @@ fn stage(view: &OperationView) -> String {
         (OperationWork::ResetCard { .. }, _) => "resetting and opening the card".to_owned(),
         (_, Some(stage)) => stage.clone(),
         _ => "accepted".to_owned(),
+    }
+}
+
+/// The last step of an operation that ended well, with the moves of a consolidation.
+fn done(moves: Option<DagMoves>) -> String {
+    match moves {
+        None => "done".to_owned(),
+        Some(DagMoves { made, left: 0 }) => format!("done: DAGs moved: {made}"),
+        Some(DagMoves { made, left }) => {
+            format!("done: DAGs moved: {made}; without room for a move: {left}")
+        }
     }
 }
 

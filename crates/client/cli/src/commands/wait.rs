@@ -86,7 +86,10 @@ impl CliSession {
                 } else if let Some(region) = decode::<Region>(&response)? {
                     self.output.one(&region, views::region)
                 } else {
-                    self.output.plain(&serde_json::json!({}), &format!("done: {work}\n"))
+                    let stage = operation.metadata.unwrap_or_default().stage;
+                    let moved = stage.strip_prefix("done").unwrap_or_default();
+                    self.output
+                        .plain(&serde_json::json!({}), &format!("done: {work}{}\n", escaped(moved)))
                 }
             }
             None => Err(Failure::Reply("the operation ended without a result".into())),

@@ -128,18 +128,38 @@ fn step(core: &mut Core, tx: &mut Tx, operation: &OperationId) {
     }
     while let Some(PlannedMove { step, serial }) = core.passes.next_move(operation) {
         let loads = u32::try_from(step.plan.loads.len()).unwrap_or(u32::MAX);
-        let is_good = is_good(core, &id, &step, serial);
-        if is_good && move_to(core, tx, &step.name, &id, step.plan).is_ok() {
-            core.operations.start(operation, core.now());
-            core.passes.moved(operation, loads);
-            return;
+        if !is_good(core, &id, &step, serial) {
+            core.passes.give_up_moves(operation);
+            break;
         }
-        core.passes.give_up_moves(operation);
+        match move_to(core, tx, &step.name, &id, step.plan) {
+            Ok(()) => {
+                core.operations.start(operation, core.now());
+                core.passes.moved(operation, loads);
+                return;
+            }
+            Err(why) => core.passes.refuse_move(operation, why),
+        }
     }
     match core.passes.next_round(operation) {
         Some(left) => search(core, tx, &id, Searcher::Pass(operation.clone()), left),
-        None => work::end(core, tx, operation, Ok(())),
+        None => end(core, tx, &id, operation),
     }
+}
+
+/// Ends a pass; with an error where it had moves to make and could make none.
+fn end(core: &mut Core, tx: &mut Tx, id: &CardId, operation: &OperationId) {
+    let left = core.passes.moves(operation).left;
+    let result = match core.passes.obstacle(operation) {
+        None => Ok(()),
+        Some(why) => {
+            let text = format!(
+                "{left} DAGs would have a better place, and none can move: {why}; delete a DAG, and try again"
+            );
+            Err(ControlError::precondition(card_name(id), text))
+        }
+    };
+    work::end(core, tx, operation, result);
 }
 
 /// Whether a move is still what it was planned as.

@@ -4,6 +4,7 @@ use snic_domain::{CardId, DagName, OperationId, RegionId};
 
 use crate::protocol::{ControlError, LogKind, OperationWork, Reply};
 use crate::state::Core;
+use crate::state::operations::WorkDone;
 use crate::store::tx::{LogSubject, Tx};
 use crate::view::{images, views};
 
@@ -42,9 +43,13 @@ pub(crate) fn end(
     result: Result<(), ControlError>,
 ) {
     let record = core.operations.get(id).expect("it is remembered until after its end");
-    let (now, regions) = (core.now(), views::regions_done(core, record));
+    let progress = WorkDone {
+        regions: views::regions_done(core, record),
+        moves: views::dag_moves(core, record),
+    };
+    let now = core.now();
     report_drain_ended(tx, &record.work, &result);
-    match core.operations.end(tx, id, (now, result), regions) {
+    match core.operations.end(tx, id, (now, result), progress) {
         OperationWork::CreateDag(name) | OperationWork::UpdateDag(name) => {
             // A delete has ended it before the DAG goes.
             if let Some(entry) = core.dags.get_mut(name) {

@@ -34,7 +34,7 @@ pub use effect::{Change, Effect};
 pub use error::{ControlError, FieldViolation};
 pub use event::Event;
 pub use log::{LogEntry, LogKind};
-pub use operation::{OperationRecord, OperationWork};
+pub use operation::{DagMoves, OperationRecord, OperationWork};
 pub use policy::{
     AdmissionPolicy, CardOrder, ConsolidationSettings, ControllerSettings, DevicePolicy, EPOCH_MAX,
     EPOCH_MIN, Fairness, IdleTaskPolicy, PlacementPolicy, Scheduling, Scheme,

@@ -55,9 +55,26 @@ pub struct OperationRecord {
     /// regions be used again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub regions: Option<(u32, u32)>,
+    /// Moves of a consolidation when it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moves: Option<DagMoves>,
+}
+
+/// Moves of DAGs on a card.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DagMoves {
+    /// Moves that were begun; all but the last are complete.
+    pub made: u32,
+    /// Moves that were found, and are not begun yet or had no room.
+    pub left: u32,
 }
 
 impl OperationRecord {
+    /// A record of work that has not begun.
+    pub(crate) const fn new(id: OperationId, work: OperationWork, created: Timestamp) -> Self {
+        Self { id, work, created, started: None, ended: None, regions: None, moves: None }
+    }
+
     /// The tenant that may see it; `None`: operators only.
     pub fn tenant(&self) -> Option<&TenantId> {
         match &self.work {

@@ -12,7 +12,7 @@ use snic_tables::CardCounters;
 
 use super::assignment::AssignedCard;
 use super::device::DeviceView;
-use super::operation::OperationRecord;
+use super::operation::{DagMoves, OperationRecord};
 use super::traffic::DagTraffic;
 
 /// A tenant with what it uses.
@@ -270,6 +270,8 @@ pub struct OperationView {
     pub record: OperationRecord,
     /// Regions it waits for, in all and loaded; of a drain, in all and empty. As it was when it ended.
     pub regions: (u32, u32),
+    /// Moves of a consolidation. As it was when it ended.
+    pub moves: Option<DagMoves>,
     /// DAGs that still have to move before what they use is deleted.
     pub dags_left: u32,
     /// Whether it can be cancelled now.

@@ -15,7 +15,7 @@ use snic_domain::limits::{OPERATOR_HISTORY_MAX, TENANT_HISTORY_MAX};
 use snic_domain::{BitstreamId, CardId, Digest, OperationId, RegionId, TenantId, Timestamp};
 use snic_tables::Ticket;
 
-use crate::protocol::{Caller, Change, ControlError, OperationRecord, OperationWork};
+use crate::protocol::{Caller, Change, ControlError, DagMoves, OperationRecord, OperationWork};
 use crate::state::tally::Tally;
 use crate::store::history::History;
 use crate::store::records::{Audience, Meta, Record, RecordKey, storable_error};
@@ -98,6 +98,15 @@ impl Pending {
     const fn reopening(card: CardId) -> Self {
         Self::Reopening { card, closing: CardClosing::Unknown }
     }
+}
+
+/// Progress of an operation when it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WorkDone {
+    /// Regions of its work, and those that are done.
+    pub regions: (u32, u32),
+    /// Moves of a consolidation.
+    pub moves: Option<DagMoves>,
 }
 
 /// An operation that closes a card and opens it again, and has not ended.
@@ -191,8 +200,7 @@ impl Operations {
         let [a, b, ..] = Digest::of(seed.as_bytes()).words();
         let id = OperationId::new(&format!("op-{a:08x}{b:08x}"))
             .expect("a prefix and sixteen hexadecimal digits are a label");
-        let (created, started, ended, regions) = (now, None, None, None);
-        let record = OperationRecord { id: id.clone(), work, created, started, ended, regions };
+        let record = OperationRecord::new(id.clone(), work, now);
         tx.put(Record::Operation(record.clone()));
         self.note_pending(&record);
         if let Some(tenant) = record.tenant() {
@@ -210,18 +218,18 @@ impl Operations {
         record.started.get_or_insert(now);
     }
 
-    /// Ends an operation whose work had so many regions, and so many done; gives what it was for.
+    /// Ends an operation whose work got so far; gives what it was for.
     pub fn end(
         &mut self,
         tx: &mut Tx,
         id: &OperationId,
         (now, result): (Timestamp, Result<(), ControlError>),
-        regions: (u32, u32),
+        WorkDone { regions, moves }: WorkDone,
     ) -> &OperationWork {
         let record = self.records.get_mut(id).expect("it is remembered until after its end");
         assert!(record.ended.is_none(), "{id} ends once: what it is for is done or given up once");
         let result = result.map_err(|error| storable_error(&error));
-        (record.ended, record.regions) = (Some((now, result)), Some(regions));
+        (record.ended, record.regions, record.moves) = (Some((now, result)), Some(regions), moves);
         tx.put(Record::Operation(record.clone()));
         tx.emit(Change::Operation(id.clone()));
         if let Some(tenant) = record.tenant() {
@@ -359,6 +367,10 @@ mod tests {
     use snic_domain::{DagId, DagName, TenantId};
 
     use super::*;
+
+    fn regions(total: u32, done: u32) -> WorkDone {
+        WorkDone { regions: (total, done), moves: None }
+    }
     use crate::store::records::LAYOUT;
 
     fn at(seconds: u64) -> Timestamp {
@@ -401,7 +413,7 @@ mod tests {
         operations.start(&id, at(2));
         operations.start(&id, at(3));
         assert_eq!(tx.writes().len(), before, "a start is stored with the end");
-        let work = operations.end(&mut tx, &id, (at(4), Ok(())), (0, 0));
+        let work = operations.end(&mut tx, &id, (at(4), Ok(())), regions(0, 0));
         assert_eq!(*work, OperationWork::CreateDag(dag("acme")));
         let record = operations.get(&id).expect("it is remembered");
         assert_eq!((record.created, record.started), (at(1), Some(at(2))));
@@ -416,8 +428,8 @@ mod tests {
         let mut operations = operations();
         let mut tx = Tx::default();
         let id = operations.begin(&mut tx, OperationWork::DrainCard(card()), at(1));
-        operations.end(&mut tx, &id, (at(2), Ok(())), (0, 0));
-        operations.end(&mut tx, &id, (at(3), Err(ControlError::Cancelled)), (0, 0));
+        operations.end(&mut tx, &id, (at(2), Ok(())), regions(0, 0));
+        operations.end(&mut tx, &id, (at(3), Err(ControlError::Cancelled)), regions(0, 0));
     }
 
     #[test]
@@ -446,8 +458,8 @@ mod tests {
         again.restore(stored(&tx));
         assert_eq!(closing(&again), Some(CardClosing::Unknown));
         assert_eq!(drains(&again), drains(&operations));
-        operations.end(&mut tx, &all, (at(3), Ok(())), (0, 0));
-        operations.end(&mut tx, &role, (at(3), Err(ControlError::Cancelled)), (0, 0));
+        operations.end(&mut tx, &all, (at(3), Ok(())), regions(0, 0));
+        operations.end(&mut tx, &role, (at(3), Err(ControlError::Cancelled)), regions(0, 0));
         assert_eq!(drains(&operations), [(one, Some(RegionId(2)))]);
         assert_eq!(operations.reopening(&card()), None);
         operations.check().expect("consistent");
@@ -471,7 +483,7 @@ mod tests {
         assert!(operations.visible(&operator, &drain).is_ok());
         let open = operations.delete(&mut tx, &operator, &drain);
         assert!(matches!(open, Err(ControlError::Precondition { .. })), "{open:?}");
-        operations.end(&mut tx, &drain, (at(2), Ok(())), (0, 0));
+        operations.end(&mut tx, &drain, (at(2), Ok(())), regions(0, 0));
         operations.delete(&mut tx, &operator, &drain).expect("it has ended");
         assert_eq!(operations.get(&drain), None);
         assert_eq!(stored(&tx).len(), 1);
@@ -487,7 +499,7 @@ mod tests {
             .map(|n| {
                 let id =
                     operations.begin(&mut tx, OperationWork::DeleteDag(dag("acme"), None), at(n));
-                operations.end(&mut tx, &id, (at(10 + n), Ok(())), (0, 0));
+                operations.end(&mut tx, &id, (at(10 + n), Ok(())), regions(0, 0));
                 id
             })
             .collect();

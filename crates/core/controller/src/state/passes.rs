@@ -8,6 +8,9 @@
 //!                     └─────────────────────────────────────────────────────────────────────┘ give_up_moves
 //! ```
 //!
+//! A move that finds no room in a table is left out, and the next one is tried: it may free what this one needs. A pass that
+//! could make none of its moves ends with the reason.
+//!
 //! The search runs elsewhere and takes its time; of each card one is under way at most.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -15,7 +18,7 @@ use std::time::Duration;
 
 use snic_domain::{CardId, OperationId, Timestamp};
 
-use crate::protocol::PlannedMove;
+use crate::protocol::{ControlError, DagMoves, PlannedMove};
 
 /// Number of times that the moves are searched again because things changed, before the pass ends.
 const ROUNDS_MAX: u32 = 8;
@@ -32,6 +35,13 @@ struct Pass {
     moves: VecDeque<PlannedMove>,
     /// Whether the last search found nothing to gain.
     is_futile: bool,
+    /// Moves that were begun.
+    made: u32,
+    /// Whether one of the last search was.
+    has_moved: bool,
+    /// Moves since the last search that found no room, and the reason of the last of them.
+    refused: u32,
+    obstacle: Option<ControlError>,
 }
 
 /// Party that waits for a search.
@@ -64,6 +74,10 @@ impl Passes {
             rounds_left: ROUNDS_MAX,
             moves: VecDeque::new(),
             is_futile: false,
+            made: 0,
+            has_moved: false,
+            refused: 0,
+            obstacle: None,
         };
         self.pending.insert(operation.clone(), pass);
     }
@@ -116,6 +130,7 @@ impl Passes {
         let pass = self.pass(operation);
         pass.is_futile = moves.is_empty();
         pass.moves = moves.into();
+        (pass.has_moved, pass.refused, pass.obstacle) = (false, 0, None);
     }
 
     /// The move that is to be made now, which is in the plan no more.
@@ -127,18 +142,43 @@ impl Passes {
     pub fn moved(&mut self, operation: &OperationId, loads: u32) {
         let pass = self.pass(operation);
         pass.reconfigurations_left = pass.reconfigurations_left.saturating_sub(loads);
+        pass.made += 1;
+        pass.has_moved = true;
+    }
+
+    /// A move found no room.
+    pub fn refuse_move(&mut self, operation: &OperationId, why: ControlError) {
+        let pass = self.pass(operation);
+        pass.refused += 1;
+        pass.obstacle = Some(why);
+    }
+
+    /// Moves of a pass until now; none of one that has ended.
+    pub fn moves(&self, operation: &OperationId) -> DagMoves {
+        let pass = self.pending.get(operation);
+        pass.map_or(DagMoves::default(), |pass| DagMoves {
+            made: pass.made,
+            left: pass.refused + u32::try_from(pass.moves.len()).unwrap_or(u32::MAX),
+        })
+    }
+
+    /// The reason for which a pass without another round made no move, where it had some to make.
+    pub fn obstacle(&self, operation: &OperationId) -> Option<&ControlError> {
+        self.pending.get(operation).filter(|pass| pass.made == 0)?.obstacle.as_ref()
     }
 
     /// Things changed: the moves are not what they were planned as.
     pub fn give_up_moves(&mut self, operation: &OperationId) {
-        self.pass(operation).moves.clear();
+        let pass = self.pass(operation);
+        pass.moves.clear();
+        (pass.refused, pass.obstacle) = (0, None);
     }
 
     /// Begins another round, if there may be one: with at most this many reconfigurations. There is none after
-    /// a search that found nothing.
+    /// a search that found nothing, or nothing that has room: the next one would find the same.
     pub fn next_round(&mut self, operation: &OperationId) -> Option<u32> {
         let pass = self.pass(operation);
-        if pass.is_futile {
+        if pass.is_futile || (pass.refused > 0 && !pass.has_moved) {
             return None;
         }
         pass.rounds_left = pass.rounds_left.checked_sub(1)?;
@@ -231,6 +271,32 @@ mod tests {
         assert_eq!(passes.next_round(&first), Some(3));
         passes.plan(&first, Vec::new());
         assert_eq!(passes.next_round(&first), None);
+    }
+
+    #[test]
+    fn a_pass_that_could_make_no_move_says_why_and_does_not_search_again() {
+        let (card, first) = (CardId::new("card0").expect("a label"), operation("op-1"));
+        let why = || ControlError::precondition("cards/card0", "no rows");
+        let mut passes = Passes::default();
+        passes.begin(&first, &card, 3);
+        passes.refuse_move(&first, why());
+        assert_eq!(passes.moves(&first), DagMoves { made: 0, left: 1 });
+        assert_eq!(passes.obstacle(&first), Some(&why()));
+        assert_eq!(passes.next_round(&first), None);
+        // Another one of the same search had room: what was refused may have room now.
+        passes.moved(&first, 1);
+        passes.refuse_move(&first, why());
+        assert_eq!(passes.moves(&first), DagMoves { made: 1, left: 2 });
+        assert_eq!(passes.obstacle(&first), None);
+        assert_eq!(passes.next_round(&first), Some(2));
+        // Things changed, which a new search sees.
+        passes.begin(&first, &card, 3);
+        passes.refuse_move(&first, why());
+        passes.give_up_moves(&first);
+        assert_eq!(passes.obstacle(&first), None);
+        assert_eq!(passes.next_round(&first), Some(3));
+        passes.end(&first);
+        assert_eq!(passes.moves(&first), DagMoves::default());
     }
 
     #[test]

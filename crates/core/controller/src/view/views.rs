@@ -13,8 +13,8 @@ use snic_tables::{ClassifierRow, GuardRow};
 use crate::decide::rows;
 use crate::protocol::etag::etag;
 use crate::protocol::{
-    BindingRecord, BindingView, BoundDag, DagView, OperationRecord, OperationView, OperationWork,
-    RegionUser, RegionView, RuleView, SlotView, StatePlace, StateView,
+    BindingRecord, BindingView, BoundDag, DagMoves, DagView, OperationRecord, OperationView,
+    OperationWork, RegionUser, RegionView, RuleView, SlotView, StatePlace, StateView,
 };
 use crate::state::Core;
 use crate::state::card::CardMachine;
@@ -209,6 +209,16 @@ pub(crate) fn regions_done(core: &Core, record: &OperationRecord) -> (u32, u32) 
     regions.unwrap_or_default()
 }
 
+/// Moves of a consolidation; as they were, if it has ended.
+pub(crate) fn dag_moves(core: &Core, record: &OperationRecord) -> Option<DagMoves> {
+    match &record.work {
+        OperationWork::OptimizeCard(_) if record.ended.is_none() => {
+            Some(core.passes.moves(&record.id))
+        }
+        _ => record.moves,
+    }
+}
+
 /// Obstacle that an operation waits for before it can end; `users` are the DAGs that still use what it deletes.
 fn stage(core: &Core, record: &OperationRecord, users: Option<usize>) -> Option<String> {
     if record.ended.is_some() {
@@ -293,6 +303,7 @@ pub(crate) fn operation_view(core: &Core, record: &OperationRecord) -> Operation
         cancellable,
         record: record.clone(),
         regions: regions_done(core, record),
+        moves: dag_moves(core, record),
         stage: stage(core, record, users),
         dags_left: users.unwrap_or_default() as u32,
         idle_tasks: entry.map(|entry| idle_tasks_of(core, entry)).unwrap_or_default(),

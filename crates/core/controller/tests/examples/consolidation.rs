@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use snic_controller::{
     Arrangement, BitstreamAdvice, Command, ConsolidationSettings, ConsolidationView, ControlError,
-    ControllerSettings, Event, OperationWork,
+    ControllerSettings, DagMoves, Event, OperationWork,
 };
-use snic_domain::{CardId, DagState, RegionState};
+use snic_domain::{Bandwidth, CardId, DagSpec, DagState, OperationId, Quota, RegionState};
 
-use crate::support::things::{card_id, create, delete, spec, tenant_id, update};
+use crate::support::things::{card_id, create, delete, spec, tenant, tenant_id, update};
 use crate::support::{World, operation_id};
 
 fn optimize() -> Command {
@@ -53,6 +53,47 @@ fn scattered_dags_are_consolidated_without_interruption() {
     assert_eq!(world.regions_of("acme/b"), world.regions_of("beta/c"));
     assert_eq!(world.region(view.freed[0].0).state, RegionState::Victim);
     assert_eq!(would_be(&world).moves, []);
+    assert_eq!(moves_of(&world, &id), DagMoves { made: 1, left: 0 });
+    world.restart();
+    assert_eq!(moves_of(&world, &id), DagMoves { made: 1, left: 0 }, "the store has them");
+}
+
+fn moves_of(world: &World, id: &OperationId) -> DagMoves {
+    let operator = crate::support::operator();
+    let view = world.controller.operations(&operator).find(|view| view.record.id == *id);
+    view.and_then(|view| view.moves).expect("it is a consolidation")
+}
+
+/// As many DAGs as the tables take; what moves has rows of its own all the same.
+#[test]
+#[ignore = "ci: seconds"]
+fn dags_move_together_on_a_card_whose_tables_are_full() {
+    let mut world = scattered();
+    let quota = Quota { dags_max: 2_000, operations_max: 2_000, ..tenant("acme").quota };
+    let quota = Command::UpdateTenant {
+        id: tenant_id("acme"),
+        weight: None,
+        quota: Some(quota.into()),
+        notes: Default::default(),
+        etag: None,
+    };
+    world.ask(quota).expect("valid");
+    let small = DagSpec { bandwidth: Bandwidth::from_mbps(1), ..spec("lb", 1) };
+    let refused = (0..2_000).find_map(|at| {
+        let created = world.ask(create(&format!("acme/d{at}"), small.clone()));
+        world.settle();
+        created.err()
+    });
+    let refused = refused.expect("a card has so many rows").to_string();
+    assert!(refused.contains("virtual-chain"), "{refused}");
+    assert_ne!(world.regions_of("acme/b"), world.regions_of("beta/c"));
+    let would_be = would_be(&world).moves.len();
+    assert!(would_be > 0, "nothing to gain");
+    let id = operation_id(world.ask(optimize()));
+    world.settle();
+    assert_eq!(world.ended(&id), Some(Ok(())));
+    assert_eq!(moves_of(&world, &id), DagMoves { made: would_be as u32, left: 0 });
+    assert_eq!(world.regions_of("acme/b"), world.regions_of("beta/c"));
 }
 
 #[test]
@@ -107,7 +148,7 @@ fn what_changes_during_a_search_is_met_with_a_new_look() {
     world.settle();
     assert!(matches!(world.ended(&first), Some(Err(ControlError::Cancelled))));
     assert_eq!(world.ended(&second), Some(Ok(())));
-    assert_eq!(world.view("beta/c").spec.bandwidth, snic_domain::Bandwidth::from_gbps(9));
+    assert_eq!(world.view("beta/c").spec.bandwidth, Bandwidth::from_gbps(9));
     for name in ["acme/b", "beta/c"] {
         assert_eq!(world.state(name), DagState::Ready);
     }

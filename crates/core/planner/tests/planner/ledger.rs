@@ -174,7 +174,7 @@ fn tables_have_an_end() {
     let error = world.ledger.hold(&name("t0/b"), share).expect_err("no row is left");
     assert_eq!((error.resource, error.required, error.available), (Resource::TableRows, 1, 0));
     assert_eq!(world.ledger.rows_residual().dags, 0);
-    assert_eq!(world.ledger.rows_residual().stages, 4095);
+    assert_eq!(world.ledger.rows_residual().stages, TableRows::CARD.stages - 1);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use snic_domain::{
 };
 
 use super::*;
-use crate::protocol::{ControlError, OperationWork};
+use crate::protocol::{ControlError, DagMoves, OperationWork};
 
 fn name() -> DagName {
     DagName { tenant: "acme".parse().expect("a label"), dag: "web".parse().expect("a label") }
@@ -109,6 +109,7 @@ fn all() -> Vec<Record> {
         started: None,
         ended: Some((at(2), Err(ControlError::Cancelled))),
         regions: Some((2, 1)),
+        moves: Some(DagMoves { made: 2, left: 1 }),
     };
     let request = RequestKey { caller: "operator:ada".into(), id: "r-1".into() };
     let made = CreatedResource::Tenant(TenantId::new("acme").expect("a label"));

@@ -21,7 +21,7 @@ use snic_ports::store::{KEY_BYTES_MAX, check_record};
 
 use super::*;
 use crate::decide::rows::DAG_INSTANCES_MAX;
-use crate::protocol::{AssignedCard, FieldViolation, OperationWork};
+use crate::protocol::{AssignedCard, DagMoves, FieldViolation, OperationWork};
 use crate::state::dags::EXPLANATION_BYTES_MAX;
 
 /// Lengths of what is in a record, up to their limits.
@@ -437,6 +437,7 @@ fn of_error(of: &Lengths, error: &ControlError) -> [Record; 2] {
         started: Some(LATE),
         ended: Some((LATE, Err(error.clone()))),
         regions: Some((u32::MAX, u32::MAX)),
+        moves: Some(DagMoves { made: u32::MAX, left: u32::MAX }),
     };
     let key =
         RequestKey { caller: format!("operator:{}", of.id::<TenantId>(0)), id: "r".repeat(64) };
