@@ -40,7 +40,7 @@ struct Pass {
     /// Whether one of the last search was.
     has_moved: bool,
     /// Moves since the last search that found no room, and the reason of the last of them.
-    refused: u32,
+    without_room: u32,
     obstacle: Option<ControlError>,
 }
 
@@ -76,7 +76,7 @@ impl Passes {
             is_futile: false,
             made: 0,
             has_moved: false,
-            refused: 0,
+            without_room: 0,
             obstacle: None,
         };
         self.pending.insert(operation.clone(), pass);
@@ -130,7 +130,7 @@ impl Passes {
         let pass = self.pass(operation);
         pass.is_futile = moves.is_empty();
         pass.moves = moves.into();
-        (pass.has_moved, pass.refused, pass.obstacle) = (false, 0, None);
+        (pass.has_moved, pass.without_room, pass.obstacle) = (false, 0, None);
     }
 
     /// The move that is to be made now, which is in the plan no more.
@@ -149,7 +149,7 @@ impl Passes {
     /// A move found no room.
     pub fn refuse_move(&mut self, operation: &OperationId, why: ControlError) {
         let pass = self.pass(operation);
-        pass.refused += 1;
+        pass.without_room += 1;
         pass.obstacle = Some(why);
     }
 
@@ -158,7 +158,7 @@ impl Passes {
         let pass = self.pending.get(operation);
         pass.map_or(DagMoves::default(), |pass| DagMoves {
             made: pass.made,
-            left: pass.refused + u32::try_from(pass.moves.len()).unwrap_or(u32::MAX),
+            left: pass.without_room + u32::try_from(pass.moves.len()).unwrap_or(u32::MAX),
         })
     }
 
@@ -171,14 +171,14 @@ impl Passes {
     pub fn give_up_moves(&mut self, operation: &OperationId) {
         let pass = self.pass(operation);
         pass.moves.clear();
-        (pass.refused, pass.obstacle) = (0, None);
+        (pass.without_room, pass.obstacle) = (0, None);
     }
 
     /// Begins another round, if there may be one: with at most this many reconfigurations. There is none after
     /// a search that found nothing, or nothing that has room: the next one would find the same.
     pub fn next_round(&mut self, operation: &OperationId) -> Option<u32> {
         let pass = self.pass(operation);
-        if pass.is_futile || (pass.refused > 0 && !pass.has_moved) {
+        if pass.is_futile || (pass.without_room > 0 && !pass.has_moved) {
             return None;
         }
         pass.rounds_left = pass.rounds_left.checked_sub(1)?;
