@@ -24,7 +24,7 @@ const NODE_ADDRESS: &str = "10.99.0.1";
 /// Group of processes that has those of pods.
 const CGROUP: &str = "snic-cluster";
 /// Longest time for a part to start.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 /// Features of Kubernetes that are not on by default in 1.34.
 const FEATURES: &str = "--feature-gates=DRAConsumableCapacity=true,DRADeviceBindingConditions=true,\
                         DRAResourceClaimDeviceStatus=true,DRADeviceTaints=true";
