@@ -49,7 +49,7 @@ pub const CHAIN_ROWS: usize = 1024;
 pub const INSTANCE_ROWS: usize = 2048;
 /// Part of the stage, virtual-chain and instance tables that no DAG is admitted into, as its reciprocal. A move has its
 /// old rows and its new ones at once, so consolidations, drains and updates would stop at a full table. Four virtual chains
-/// are enough for nearly all moves, and few enough to take nobody's place.
+/// let a DAG of four move, and leave 1,020 for DAGs.
 pub const SPARE_ROWS_PART: usize = 256;
 /// Rows of the classifier.
 pub const CLASSIFIER_ROWS: usize = 1024;

@@ -4,7 +4,7 @@
 //!
 //! The card has 32 regions with 8 NTs each; every tenant has two DAGs, each of 2 to 6 NTs of one
 //! region. Loads are heavy-tailed and sum to three times what the card can take; about a fifth of
-//! that is promised. A card's tables hold 1,024 DAGs: the larger counts show how the step grows.
+//! that is promised. A card's tables hold 1,020 DAGs: the larger counts show how the step grows.
 //! All loads change on every step, within a quarter, so that no result can be reused.
 
 use std::hint::black_box;

@@ -136,7 +136,7 @@ impl TestProgram {
     /// busy with the others. A test that passes then counts as passed and as unsteady, which the summary of the run says.
     ///
     /// # Errors
-    /// As [`Self::run`].
+    /// The program cannot be started, or `out` is closed.
     fn run_steadily(self, out: &mut impl Write) -> anyhow::Result<TestSummary> {
         let mut summary = self.clone().run(out)?;
         let failed = std::mem::take(&mut summary.failed_tests);

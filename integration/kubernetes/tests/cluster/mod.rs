@@ -23,7 +23,7 @@ pub const NODE: &str = "node-1";
 const NODE_ADDRESS: &str = "10.99.0.1";
 /// Group of processes that has those of pods.
 const CGROUP: &str = "snic-cluster";
-/// Longest time for a part to start.
+/// Longest time for a part to start, and for anything else that is waited for.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Features of Kubernetes that are not on by default in 1.34.
 const FEATURES: &str = "--feature-gates=DRAConsumableCapacity=true,DRADeviceBindingConditions=true,\

@@ -49,10 +49,10 @@ async fn until(net: &Net, what: &str, is_so: impl AsyncFn() -> bool) {
     }
 }
 
-/// Frames that came in, and neither went out nor were dropped for a cause.
-fn unaccounted(seen: &Observation) -> u64 {
+/// Whether each frame that came in went out or was dropped for a cause.
+fn is_accounted_for(seen: &Observation) -> bool {
     let dropped: u64 = seen.drops.iter().map(|(_, packets)| packets).sum();
-    seen.packets_in - seen.packets_out - dropped
+    seen.packets_in == seen.packets_out + dropped
 }
 
 /// Frames that were lost anywhere on the card or at its ports: over a rate limit, and for any other cause.
@@ -103,7 +103,7 @@ async fn during_overload(
     );
     assert_eq!(lost, 0, "{what}: {:?} {:?}", pinged.lost, net.observe());
     assert!(pinged.lost.len() as u64 <= limited, "{what}: {:?} {:?}", pinged.lost, net.observe());
-    until(net, "each frame out or counted", async || unaccounted(&net.observe()) == 0).await;
+    until(net, "each frame out or counted", async || is_accounted_for(&net.observe())).await;
     assert!(arrived > 0.8e6 * mbps as f64, "{what}: {said}");
     limited
 }

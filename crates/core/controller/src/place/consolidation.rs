@@ -154,7 +154,7 @@ fn end(core: &mut Core, tx: &mut Tx, id: &CardId, operation: &OperationId) {
         None => Ok(()),
         Some(why) => {
             let text = format!(
-                "{left} DAGs would have a better place, and none can move: {why}; delete a DAG, and try again"
+                "DAGs with a better place: {left}; none can move: {why}; delete a DAG, and try again"
             );
             Err(ControlError::precondition(card_name(id), text))
         }

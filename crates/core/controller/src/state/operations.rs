@@ -367,11 +367,9 @@ mod tests {
     use snic_domain::{DagId, DagName, TenantId};
 
     use super::*;
-
-    fn regions(total: u32, done: u32) -> WorkDone {
-        WorkDone { regions: (total, done), moves: None }
-    }
     use crate::store::records::LAYOUT;
+
+    const NO_WORK: WorkDone = WorkDone { regions: (0, 0), moves: None };
 
     fn at(seconds: u64) -> Timestamp {
         Timestamp::from_nanos(seconds * 1_000_000_000)
@@ -413,7 +411,7 @@ mod tests {
         operations.start(&id, at(2));
         operations.start(&id, at(3));
         assert_eq!(tx.writes().len(), before, "a start is stored with the end");
-        let work = operations.end(&mut tx, &id, (at(4), Ok(())), regions(0, 0));
+        let work = operations.end(&mut tx, &id, (at(4), Ok(())), NO_WORK);
         assert_eq!(*work, OperationWork::CreateDag(dag("acme")));
         let record = operations.get(&id).expect("it is remembered");
         assert_eq!((record.created, record.started), (at(1), Some(at(2))));
@@ -428,8 +426,8 @@ mod tests {
         let mut operations = operations();
         let mut tx = Tx::default();
         let id = operations.begin(&mut tx, OperationWork::DrainCard(card()), at(1));
-        operations.end(&mut tx, &id, (at(2), Ok(())), regions(0, 0));
-        operations.end(&mut tx, &id, (at(3), Err(ControlError::Cancelled)), regions(0, 0));
+        operations.end(&mut tx, &id, (at(2), Ok(())), NO_WORK);
+        operations.end(&mut tx, &id, (at(3), Err(ControlError::Cancelled)), NO_WORK);
     }
 
     #[test]
@@ -458,8 +456,8 @@ mod tests {
         again.restore(stored(&tx));
         assert_eq!(closing(&again), Some(CardClosing::Unknown));
         assert_eq!(drains(&again), drains(&operations));
-        operations.end(&mut tx, &all, (at(3), Ok(())), regions(0, 0));
-        operations.end(&mut tx, &role, (at(3), Err(ControlError::Cancelled)), regions(0, 0));
+        operations.end(&mut tx, &all, (at(3), Ok(())), NO_WORK);
+        operations.end(&mut tx, &role, (at(3), Err(ControlError::Cancelled)), NO_WORK);
         assert_eq!(drains(&operations), [(one, Some(RegionId(2)))]);
         assert_eq!(operations.reopening(&card()), None);
         operations.check().expect("consistent");
@@ -483,7 +481,7 @@ mod tests {
         assert!(operations.visible(&operator, &drain).is_ok());
         let open = operations.delete(&mut tx, &operator, &drain);
         assert!(matches!(open, Err(ControlError::Precondition { .. })), "{open:?}");
-        operations.end(&mut tx, &drain, (at(2), Ok(())), regions(0, 0));
+        operations.end(&mut tx, &drain, (at(2), Ok(())), NO_WORK);
         operations.delete(&mut tx, &operator, &drain).expect("it has ended");
         assert_eq!(operations.get(&drain), None);
         assert_eq!(stored(&tx).len(), 1);
@@ -499,7 +497,7 @@ mod tests {
             .map(|n| {
                 let id =
                     operations.begin(&mut tx, OperationWork::DeleteDag(dag("acme"), None), at(n));
-                operations.end(&mut tx, &id, (at(10 + n), Ok(())), regions(0, 0));
+                operations.end(&mut tx, &id, (at(10 + n), Ok(())), NO_WORK);
                 id
             })
             .collect();

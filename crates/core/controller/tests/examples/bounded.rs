@@ -2,10 +2,10 @@
 //! and goes on with the next one. The support checks the limit with every event of every example.
 
 use snic_controller::{Command, Event};
-use snic_domain::{Bandwidth, CardId, DagSpec, DagState, Quota, RegionId};
+use snic_domain::{Bandwidth, CardId, DagSpec, DagState, RegionId};
 
 use crate::support::things::{
-    bitstream, card_id, create, dag, delete_bitstream, drain, spec, tenant, tenant_id,
+    bitstream, card_id, create, dag, delete_bitstream, drain, spec, widen_quota,
 };
 use crate::support::{World, operation_id};
 
@@ -23,15 +23,7 @@ fn name(number: usize) -> String {
 /// A card on which all of these DAGs are in one region, and the others are free.
 fn crowded() -> World {
     let mut world = World::new();
-    let quota = Quota { dags_max: 4_000, operations_max: 4_000, ..tenant("acme").quota };
-    let quota = Command::UpdateTenant {
-        id: tenant_id("acme"),
-        weight: None,
-        quota: Some(quota.into()),
-        notes: Default::default(),
-        etag: None,
-    };
-    world.ask(quota).expect("valid");
+    world.ask(widen_quota()).expect("valid");
     for number in 0..MANY {
         world.ask(create(&name(number), small("lb"))).expect("one chain serves them all");
     }

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use snic_controller::{CardHealth, CardOrder, Command, ControlError, DagBatch, NewDag};
 use snic_domain::{
     Bandwidth, CardId, DagId, DagSpec, DagState, Edge, Form, FormPreference, Match, Node, NodeId,
-    Quota, RegionId, Rule, RuleId,
+    RegionId, Rule, RuleId,
 };
 use snic_tables::{ClassifierRow, DagRow, LoadFailure, NONE, StageRow, Table};
 
 use crate::support::World;
 use crate::support::things::{
-    card_id, create, dag, delete, nt_id, spec, tenant, tenant_id, update,
+    card_id, create, dag, delete, nt_id, spec, tenant_id, update, widen_quota,
 };
 
 fn second() -> CardId {
@@ -253,15 +253,7 @@ fn two_cards_hold_two_thousand_dags() {
     world.settings.placement.cards = CardOrder::Spread;
     world.restart();
     world.settle();
-    let quota = Quota { dags_max: 4_000, operations_max: 4_000, ..tenant("acme").quota };
-    let quota = Command::UpdateTenant {
-        id: tenant_id("acme"),
-        weight: None,
-        quota: Some(quota.into()),
-        notes: Default::default(),
-        etag: None,
-    };
-    world.ask(quota).expect("valid");
+    world.ask(widen_quota()).expect("valid");
     let small = |nt: &str| DagSpec { bandwidth: Bandwidth::from_mbps(1), ..spec(nt, 1) };
     let mut number = 0;
     let mut create_some = |world: &mut World, count: usize| {

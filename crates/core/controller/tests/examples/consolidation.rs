@@ -6,9 +6,9 @@ use snic_controller::{
     Arrangement, BitstreamAdvice, Command, ConsolidationSettings, ConsolidationView, ControlError,
     ControllerSettings, DagMoves, Event, OperationWork,
 };
-use snic_domain::{Bandwidth, CardId, DagSpec, DagState, OperationId, Quota, RegionState};
+use snic_domain::{Bandwidth, CardId, DagSpec, DagState, OperationId, RegionState};
 
-use crate::support::things::{card_id, create, delete, spec, tenant, tenant_id, update};
+use crate::support::things::{card_id, create, delete, spec, tenant_id, update, widen_quota};
 use crate::support::{World, operation_id};
 
 fn optimize() -> Command {
@@ -66,18 +66,10 @@ fn moves_of(world: &World, id: &OperationId) -> DagMoves {
 
 /// As many DAGs as the tables take; what moves has rows of its own all the same.
 #[test]
-#[ignore = "ci: seconds"]
+#[ignore = "ci: a minute"]
 fn dags_move_together_on_a_card_whose_tables_are_full() {
     let mut world = scattered();
-    let quota = Quota { dags_max: 2_000, operations_max: 2_000, ..tenant("acme").quota };
-    let quota = Command::UpdateTenant {
-        id: tenant_id("acme"),
-        weight: None,
-        quota: Some(quota.into()),
-        notes: Default::default(),
-        etag: None,
-    };
-    world.ask(quota).expect("valid");
+    world.ask(widen_quota()).expect("valid");
     let small = DagSpec { bandwidth: Bandwidth::from_mbps(1), ..spec("lb", 1) };
     let refused = (0..2_000).find_map(|at| {
         let created = world.ask(create(&format!("acme/d{at}"), small.clone()));

@@ -161,6 +161,18 @@ pub fn tenant(id: &str) -> Tenant {
     Tenant { id: tenant_id(id), weight: 1, quota, notes: Default::default() }
 }
 
+/// Lets `acme` have more DAGs and operations than any test makes.
+pub fn widen_quota() -> Command {
+    let quota = Quota { dags_max: 4_000, operations_max: 4_000, ..tenant("acme").quota };
+    Command::UpdateTenant {
+        id: tenant_id("acme"),
+        weight: None,
+        quota: Some(quota.into()),
+        notes: Default::default(),
+        etag: None,
+    }
+}
+
 /// A chain: `nat firewall`.
 pub fn spec(chain: &str, gbps: u64) -> DagSpec {
     let nts: Vec<NtTypeId> = chain.split(' ').map(nt_id).collect();
