@@ -617,6 +617,7 @@ fn fine(fake: &Fake, line: &str) -> String {
 
 #[test]
 fn moves_and_recommendations_are_shown_and_written() {
+    use snic_api::v1::operation_metadata::Verb;
     use snic_api::v1::optimize_card_response::Move;
     use snic_api::v1::recommend_bitstreams_response::Recommendation;
     let fake = Fake::start();
@@ -640,9 +641,20 @@ fn moves_and_recommendations_are_shown_and_written() {
     assert!(fake.asked::<OptimizeCardRequest>("OptimizeCard")[0].validate_only);
     fake.answer("OptimizeCard", &OptimizeCardResponse::default());
     assert_eq!(fine(&fake, "card optimize card0 --dry-run"), "no worthwhile move found\n");
-    let operation = Some(done(any("google.protobuf.Empty", &())));
-    fake.answer("OptimizeCard", &OptimizeCardResponse { operation, ..Default::default() });
-    assert!(fine(&fake, "card optimize card0 --wait").starts_with("done: "));
+    let mut operation = done(any("google.protobuf.Empty", &()));
+    let of = operation.metadata.as_mut().expect("always there");
+    of.set_verb(Verb::Optimize);
+    let of = of.progress.as_mut().expect("it has some");
+    (of.dags_moved, of.moves_left) = (18, 2);
+    let reply = OptimizeCardResponse { operation: Some(operation), ..Default::default() };
+    fake.answer("OptimizeCard", &reply);
+    let text = fine(&fake, "card optimize card0 --wait");
+    assert!(text.starts_with("done: optimize "), "{text}");
+    assert!(text.ends_with("; DAGs moved: 18; without room for a move: 2\n"), "{text}");
+    fake.answer("OptimizeCard", &reply);
+    let text = fine(&fake, "card optimize card0 --wait -o json");
+    let counts: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(counts, serde_json::json!({ "dags_moved": 18, "moves_left": 2 }));
     fake.answer("LoadRole", &done(any("google.protobuf.Empty", &())));
     assert!(fine(&fake, "card load-role card0 --force --wait").starts_with("done: "));
     let asked: Vec<LoadRoleRequest> = fake.asked("LoadRole");

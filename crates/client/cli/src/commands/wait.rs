@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use prost_types::Any;
 use snic_api::v1::operation::Result as Ended;
-use snic_api::v1::{Dag, Operation, Region, WaitOperationRequest};
+use snic_api::v1::operation_metadata::Verb;
+use snic_api::v1::{Dag, Operation, OperationMetadata, Region, WaitOperationRequest};
 use tonic::Status;
 
 use super::CliSession;
@@ -86,15 +87,24 @@ impl CliSession {
                 } else if let Some(region) = decode::<Region>(&response)? {
                     self.output.one(&region, views::region)
                 } else {
-                    let stage = operation.metadata.unwrap_or_default().stage;
-                    let moved = stage.strip_prefix("done").unwrap_or_default();
-                    self.output
-                        .plain(&serde_json::json!({}), &format!("done: {work}{}\n", escaped(moved)))
+                    let (moved, counts) = moves(operation.metadata.as_ref());
+                    self.output.plain(&counts, &format!("done: {work}{moved}\n"))
                 }
             }
             None => Err(Failure::Reply("the operation ended without a result".into())),
         }
     }
+}
+
+/// The moves of a consolidation, for people and for programs; nothing of other operations.
+fn moves(of: Option<&OperationMetadata>) -> (String, serde_json::Value) {
+    let Some(of) = of.filter(|of| of.verb() == Verb::Optimize) else {
+        return (String::new(), serde_json::json!({}));
+    };
+    let progress = of.progress.unwrap_or_default();
+    let (made, left) = (progress.dags_moved, progress.moves_left);
+    let text = format!("; DAGs moved: {made}; without room for a move: {left}");
+    (text, serde_json::json!({ "dags_moved": made, "moves_left": left }))
 }
 
 /// The message in `any`, if it is of this kind.

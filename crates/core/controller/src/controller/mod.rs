@@ -248,7 +248,8 @@ impl Controller {
     pub fn next_wake_up(&self) -> Option<Timestamp> {
         let cards =
             self.core.cards.iter().filter_map(|(_, card)| card.next_wake_up(self.core.now()));
-        let put_off = self.core.planning.is_put_off().then(|| self.core.now());
+        let is_put_off = self.core.planning.is_put_off() || self.core.passes.is_put_off();
+        let put_off = is_put_off.then(|| self.core.now());
         let alarms = [self.core.bindings.next_alarm(), self.core.passes.begins(), put_off];
         cards.chain(alarms.into_iter().flatten()).min()
     }

@@ -24,6 +24,9 @@ use crate::state::Core;
 use crate::state::passes::Searcher;
 use crate::store::tx::Tx;
 
+/// Moves that one event tries in vain. Each copies the card's row tables, and a full card has a thousand of them.
+const REFUSED_MAX: u32 = 16;
+
 /// Moves DAGs of a card together where that is worth it.
 pub(crate) fn optimize_card(
     core: &mut Core,
@@ -61,6 +64,7 @@ pub(crate) fn begin_by_policy(core: &mut Core) {
 
 /// The next step of every pass. Time O(passes under way) where there is none to take.
 pub(crate) fn take_next_steps(core: &mut Core, tx: &mut Tx) {
+    core.passes.begin_steps();
     begin_on_its_own(core, tx);
     let pending: Vec<OperationId> = core.passes.operations().cloned().collect();
     for operation in pending {
@@ -126,19 +130,31 @@ fn step(core: &mut Core, tx: &mut Tx, operation: &OperationId) {
     if !is_ready || is_moving || core.passes.is_searched(&id) {
         return;
     }
+    let mut refused = 0;
     while let Some(PlannedMove { step, serial }) = core.passes.next_move(operation) {
         let loads = u32::try_from(step.plan.loads.len()).unwrap_or(u32::MAX);
-        if !is_good(core, &id, &step, serial) {
-            core.passes.give_up_moves(operation);
-            break;
-        }
-        match move_to(core, tx, &step.name, &id, step.plan) {
+        let moved = if is_good(core, &id, &step, serial) {
+            move_to(core, tx, &step.name, &id, step.plan)
+        } else {
+            Err(overtaken(&id))
+        };
+        match moved {
             Ok(()) => {
                 core.operations.start(operation, core.now());
                 core.passes.moved(operation, loads);
                 return;
             }
-            Err(why) => core.passes.refuse_move(operation, why),
+            Err(why @ ControlError::Refused(_)) => core.passes.refuse_move(operation, why),
+            // Others hold by now what it was to have.
+            Err(why) => {
+                core.passes.give_up_moves(operation, why);
+                break;
+            }
+        }
+        refused += 1;
+        if refused == REFUSED_MAX {
+            core.passes.put_off();
+            return;
         }
     }
     match core.passes.next_round(operation) {
@@ -147,15 +163,23 @@ fn step(core: &mut Core, tx: &mut Tx, operation: &OperationId) {
     }
 }
 
+/// The reason when a move is not good any more.
+fn overtaken(id: &CardId) -> ControlError {
+    let text = "DAGs or regions changed whenever better places had been found";
+    ControlError::precondition(card_name(id), text)
+}
+
 /// Ends a pass; with an error where it had moves to make and could make none.
 fn end(core: &mut Core, tx: &mut Tx, id: &CardId, operation: &OperationId) {
     let left = core.passes.moves(operation).left;
     let result = match core.passes.obstacle(operation) {
         None => Ok(()),
         Some(why) => {
-            let text = format!(
-                "DAGs with a better place: {left}; none can move: {why}; delete a DAG, and try again"
-            );
+            let advice = match why {
+                ControlError::Refused(_) => "delete a DAG, and try again",
+                _ => "try again when less changes",
+            };
+            let text = format!("DAGs with a better place: {left}; none was moved: {why}; {advice}");
             Err(ControlError::precondition(card_name(id), text))
         }
     };

@@ -39,8 +39,10 @@ struct Pass {
     made: u32,
     /// Whether one of the last search was.
     has_moved: bool,
-    /// Moves since the last search that found no room, and the reason of the last of them.
-    without_room: u32,
+    /// Whether things changed since the last search, so that the next one may find something else.
+    is_overtaken: bool,
+    /// Moves of the last search that were not made, and the first reason.
+    refused: u32,
     obstacle: Option<ControlError>,
 }
 
@@ -63,6 +65,8 @@ pub(crate) struct Passes {
     begins: Option<Timestamp>,
     /// When the last one was looked for.
     looked: Option<Timestamp>,
+    /// Whether a pass has moves to try that this event has no time for.
+    is_put_off: bool,
 }
 
 impl Passes {
@@ -76,7 +80,8 @@ impl Passes {
             is_futile: false,
             made: 0,
             has_moved: false,
-            without_room: 0,
+            is_overtaken: false,
+            refused: 0,
             obstacle: None,
         };
         self.pending.insert(operation.clone(), pass);
@@ -130,7 +135,7 @@ impl Passes {
         let pass = self.pass(operation);
         pass.is_futile = moves.is_empty();
         pass.moves = moves.into();
-        (pass.has_moved, pass.without_room, pass.obstacle) = (false, 0, None);
+        (pass.has_moved, pass.is_overtaken, pass.refused, pass.obstacle) = (false, false, 0, None);
     }
 
     /// The move that is to be made now, which is in the plan no more.
@@ -149,8 +154,8 @@ impl Passes {
     /// A move found no room.
     pub fn refuse_move(&mut self, operation: &OperationId, why: ControlError) {
         let pass = self.pass(operation);
-        pass.without_room += 1;
-        pass.obstacle = Some(why);
+        pass.refused += 1;
+        pass.obstacle.get_or_insert(why);
     }
 
     /// Moves of a pass until now; none of one that has ended.
@@ -158,7 +163,7 @@ impl Passes {
         let pass = self.pending.get(operation);
         pass.map_or(DagMoves::default(), |pass| DagMoves {
             made: pass.made,
-            left: pass.without_room + u32::try_from(pass.moves.len()).unwrap_or(u32::MAX),
+            left: pass.refused + u32::try_from(pass.moves.len()).unwrap_or(u32::MAX),
         })
     }
 
@@ -167,22 +172,41 @@ impl Passes {
         self.pending.get(operation).filter(|pass| pass.made == 0)?.obstacle.as_ref()
     }
 
-    /// Things changed: the moves are not what they were planned as.
-    pub fn give_up_moves(&mut self, operation: &OperationId) {
+    /// Things changed: the move that was to be made now, and those behind it, are not what they were planned as. The reason
+    /// of a move that was refused before stays: this one may have needed it.
+    pub fn give_up_moves(&mut self, operation: &OperationId, why: ControlError) {
         let pass = self.pass(operation);
+        pass.refused += u32::try_from(pass.moves.len()).unwrap_or(u32::MAX).saturating_add(1);
         pass.moves.clear();
-        (pass.without_room, pass.obstacle) = (0, None);
+        pass.is_overtaken = true;
+        pass.obstacle.get_or_insert(why);
     }
 
     /// Begins another round, if there may be one: with at most this many reconfigurations. There is none after
     /// a search that found nothing, or nothing that has room: the next one would find the same.
     pub fn next_round(&mut self, operation: &OperationId) -> Option<u32> {
         let pass = self.pass(operation);
-        if pass.is_futile || (pass.without_room > 0 && !pass.has_moved) {
+        let would_differ = pass.has_moved || pass.is_overtaken;
+        if pass.is_futile || (pass.refused > 0 && !would_differ) {
             return None;
         }
         pass.rounds_left = pass.rounds_left.checked_sub(1)?;
         Some(pass.reconfigurations_left)
+    }
+
+    /// Begins the steps of an event.
+    pub const fn begin_steps(&mut self) {
+        self.is_put_off = false;
+    }
+
+    /// The rest of a pass's moves is for the next event.
+    pub const fn put_off(&mut self) {
+        self.is_put_off = true;
+    }
+
+    /// Whether a pass goes on with the next event, for which it need not wait.
+    pub const fn is_put_off(&self) -> bool {
+        self.is_put_off
     }
 
     /// Something was freed: after this time the rest may be put together, where a policy says so.
@@ -289,14 +313,38 @@ mod tests {
         assert_eq!(passes.moves(&first), DagMoves { made: 1, left: 2 });
         assert_eq!(passes.obstacle(&first), None);
         assert_eq!(passes.next_round(&first), Some(2));
-        // Things changed, which a new search sees.
-        passes.begin(&first, &card, 3);
-        passes.refuse_move(&first, why());
-        passes.give_up_moves(&first);
-        assert_eq!(passes.obstacle(&first), None);
-        assert_eq!(passes.next_round(&first), Some(3));
         passes.end(&first);
         assert_eq!(passes.moves(&first), DagMoves::default());
+    }
+
+    /// What is overtaken is searched again, and if that happens each time, the pass says why nothing moved.
+    #[test]
+    fn a_pass_whose_moves_are_overtaken_searches_again_and_keeps_the_reason() {
+        let (card, first) = (CardId::new("card0").expect("a label"), operation("op-1"));
+        let short = || ControlError::precondition("cards/card0", "no rows");
+        let changed = || ControlError::precondition("cards/card0", "things changed");
+        let mut passes = Passes::default();
+        passes.begin(&first, &card, 3);
+        passes.refuse_move(&first, short());
+        passes.give_up_moves(&first, changed());
+        assert_eq!(passes.moves(&first), DagMoves { made: 0, left: 2 });
+        assert_eq!(passes.obstacle(&first), Some(&short()), "the second may have needed the first");
+        assert_eq!(passes.next_round(&first), Some(3));
+        let mut rounds = 1;
+        loop {
+            passes.plan(&first, Vec::new());
+            passes.pass(&first).is_futile = false;
+            assert_eq!(passes.obstacle(&first), None, "a new search");
+            passes.give_up_moves(&first, changed());
+            if passes.next_round(&first).is_none() {
+                break;
+            }
+            rounds += 1;
+        }
+        assert_eq!((rounds, passes.obstacle(&first)), (ROUNDS_MAX, Some(&changed())));
+        passes.moved(&first, 1);
+        assert_eq!(passes.obstacle(&first), None, "something was moved");
+        passes.end(&first);
     }
 
     #[test]

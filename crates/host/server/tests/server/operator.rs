@@ -11,6 +11,8 @@ use tonic::Code;
 use crate::rig::{Rig, chain};
 
 const WEB: &str = "tenants/acme/dags/web";
+/// Most that one region's `aes` serves (`bitstreams/nt-types.toml`), in bit/s.
+const AES_BPS: u64 = 30_000_000_000;
 
 #[tokio::test]
 async fn a_tenant_is_updated_by_its_mask_and_deleted_with_force() {
@@ -156,6 +158,34 @@ async fn dags_are_moved_together_and_sequences_recommended() {
     let absent = v1::RecommendBitstreamsRequest { card: "cards/none".into() };
     let status = operator.bitstreams.recommend_bitstreams(absent).await.expect_err("absent");
     assert_eq!(status.code(), Code::NotFound);
+    rig.stop().await;
+}
+
+/// What a consolidation did is in its operation, also for those who come later.
+#[tokio::test]
+async fn a_consolidation_says_how_many_dags_it_moved() {
+    let rig = Rig::start().await;
+    let mut operator = rig.furnished().await;
+    let share =
+        |percent: u64| v1::Dag { bandwidth_bps: AES_BPS / 100 * percent, ..chain(&["aes"]) };
+    let names = ["a", "b", "c"].map(|id| format!("tenants/acme/dags/{id}"));
+    for (name, percent) in names.iter().zip([60, 70, 30]) {
+        operator.ready_dag(name, share(percent)).await;
+    }
+    let request = v1::DeleteDagRequest { name: names[0].clone(), ..Default::default() };
+    let deletion = operator.dags.delete_dag(request).await.item().expect("accepted");
+    operator.wait(&deletion.name).await;
+    let request = v1::OptimizeCardRequest { name: "cards/card0".into(), ..Default::default() };
+    let reply = operator.cards.optimize_card(request).await.expect("accepted").into_inner();
+    let ended = operator.wait(&reply.operation.expect("an operation").name).await;
+    let request = v1::GetOperationRequest { name: ended.name.clone() };
+    let later = operator.operations.get_operation(request).await.item().expect("it is kept");
+    for operation in [ended, later] {
+        let metadata = operation.metadata.expect("always there");
+        let progress = metadata.progress.expect("always there");
+        assert_eq!((progress.dags_moved, progress.moves_left), (1, 0), "{progress:?}");
+        assert!(metadata.stage.contains("DAGs moved: 1"), "{}", metadata.stage);
+    }
     rig.stop().await;
 }
 
