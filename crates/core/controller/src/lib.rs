@@ -49,7 +49,8 @@ pub use protocol::{
     StateView, TenantUsage, TenantView, TrafficWindow,
 };
 pub use restart::inspection::{Inspection, shown};
-pub use restart::quarantine::{SetAside, SetAsideAccount};
+pub use restart::quarantine::SetAside;
+pub use restart::set_aside::SetAsideAccount;
 pub use snic_autoscaler::Policy as Autoscaling;
 pub use snic_bitstream::signature::Trust;
 pub use snic_fairness::fluid::Spare;

@@ -15,7 +15,7 @@ use crate::protocol::{
     ProvisionName, RegionView, ResourceKey, ResourceKind, RuleView, StateView, TenantView,
 };
 use crate::request::{assignments, batch_create};
-use crate::restart::quarantine::SetAsideAccount;
+use crate::restart::set_aside::SetAsideAccount;
 use crate::state::Core;
 use crate::state::card::{ConnectionState, StateFigures};
 use crate::state::epoch::{CardLoop, FairnessView, LoopFigures, daemon_share_ppm};

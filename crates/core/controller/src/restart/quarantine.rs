@@ -3,15 +3,16 @@
 //! Records that only say more of a DAG (its explanation, its rules, what its chains keep, its operation under way) go
 //! with the DAG's record, and the two count as one fault.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use snic_domain::{DagName, TenantId, Timestamp};
+use snic_domain::{DagName, Timestamp};
 
-use crate::protocol::{ControllerSettings, OperationWork};
+use crate::protocol::ControllerSettings;
 use crate::restart::recovery::{StoreContent, restore};
+use crate::restart::set_aside::{SetAsideAccount, dag_of};
 use crate::store::records::{
-    InvalidRecord, Phase, REVISIONS_KEY, Record, RecordKey, RecordWrite, SET_ASIDE_BYTES_MAX,
-    SET_ASIDE_MAX, is_set_aside, key_before, set_aside_key,
+    InvalidRecord, REVISIONS_KEY, Record, RecordKey, RecordWrite, SET_ASIDE_MAX, is_set_aside,
+    key_before, set_aside_key,
 };
 
 /// Faults that a start does without at most: beyond, the store as a whole is not to be trusted.
@@ -45,60 +46,6 @@ pub struct SetAside {
     pub reason: InvalidRecord,
     /// The key under which it is kept: none of those that are kept already.
     pub kept_as: String,
-}
-
-/// All records that are set aside, counted.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct SetAsideAccount {
-    pub records: usize,
-    /// Bytes of their keys and values.
-    pub bytes: usize,
-    /// How many are of which tenant, as far as key or value say so.
-    pub tenants: BTreeMap<TenantId, usize>,
-}
-
-impl SetAsideAccount {
-    /// Counts a record that had this key before.
-    pub(crate) fn add(&mut self, key: &str, value: &[u8]) {
-        self.records += 1;
-        self.bytes += key.len() + value.len();
-        if let Some(tenant) = tenant_of(key, value) {
-            *self.tenants.entry(tenant).or_default() += 1;
-        }
-    }
-
-    /// # Errors
-    /// There are more than can be kept; the last of them is `key`.
-    fn check(&self, key: &str) -> Result<(), InvalidRecord> {
-        let Self { records, bytes, .. } = *self;
-        if records > SET_ASIDE_MAX || bytes > SET_ASIDE_BYTES_MAX {
-            return Err(InvalidRecord::Full { key: key.to_owned(), records, bytes });
-        }
-        Ok(())
-    }
-}
-
-/// The tenant of a record. Its value may not be readable, so its key is looked at first.
-fn tenant_of(key: &str, value: &[u8]) -> Option<TenantId> {
-    let (kind, rest) = key.split_once('/')?;
-    let mut parts = rest.split('/');
-    let named = match kind {
-        "dags" | "explanations" | "refused" => parts.next(),
-        // `deleted/tenants/acme/dags/web`
-        "deleted" => parts.nth(1).filter(|_| rest.starts_with("tenants/")),
-        // `guests/card0/00/acme/web/…`
-        "guests" => parts.nth(2),
-        "nt-types" | "bitstreams" => rest.split_once('.').map(|(owner, _)| owner),
-        _ => None,
-    };
-    if let Some(named) = named {
-        return TenantId::new(named).ok();
-    }
-    let record = Record::parse(key, value).ok()?;
-    match &record {
-        Record::Binding(binding) => Some(binding.spec.tenant.clone()),
-        other => dag_of(other).map(|dag| dag.tenant.clone()),
-    }
 }
 
 /// Chooses keys for records that are set aside, and counts them.
@@ -251,23 +198,4 @@ fn take_about(records: &mut Vec<(String, Vec<u8>)>, key: &str) -> Vec<(String, V
         all.partition(|(other, value)| is_expendable(other) && is_about(other, value));
     *records = rest;
     about
-}
-
-/// The DAG without which a record cannot be used.
-fn dag_of(record: &Record) -> Option<&DagName> {
-    match record {
-        Record::Explanation(dag, _) => Some(dag),
-        Record::ResidentContext(_, _, context) => Some(&context.dag),
-        Record::SavedContext(_, context) => {
-            (context.phase != Phase::Erasing).then_some(&context.dag)
-        }
-        Record::Rule(record) => Some(&record.rule.dag),
-        Record::Operation(record) => match &record.work {
-            OperationWork::CreateDag(dag) | OperationWork::UpdateDag(dag) => {
-                record.ended.is_none().then_some(dag)
-            }
-            _ => None,
-        },
-        _ => None,
-    }
 }

@@ -10,7 +10,7 @@ use snic_planner::Reservation;
 
 use crate::place::{residency, untrusted};
 use crate::protocol::{BindingRecord, ControllerSettings, OperationRecord, OperationWork};
-use crate::restart::quarantine::SetAsideAccount;
+use crate::restart::set_aside::SetAsideAccount;
 use crate::state::Core;
 use crate::state::card::{CardMachine, SaveSlotConflict};
 use crate::state::maintenance::MaintenanceMode;
