@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use snic_domain::{Bandwidth, DagName, DagSpec, NtTypeId};
+use snic_integration::commands::{operate, shell};
 use snic_integration::{Home, TestClient, furnished, program};
 use snic_ports::store::{Batch, Store as _};
 use snic_store_sled::{SledOptions, SledStore};
@@ -16,7 +17,7 @@ fn name(text: &str) -> DagName {
 
 fn store(home: &Home, act: &str) -> Output {
     let mut command = Command::new(program("snicd"));
-    command.args(["store", act, "--config"]).arg(home.settings());
+    command.arg("store").args(act.split(' ')).arg("--config").arg(home.settings());
     command.output().expect("snicd starts")
 }
 
@@ -98,7 +99,7 @@ async fn a_store_is_checked_dumped_and_repaired() {
     let repaired = store(&home, "repair");
     let said = text(&repaired);
     assert!(repaired.status.success(), "{said}");
-    assert!(said.contains("set aside under quarantine/: dags/acme/web"), "{said}");
+    assert!(said.contains("set aside as quarantine/dags/acme/web: "), "{said}");
     let clean = store(&home, "check");
     let said = text(&clean);
     assert!(clean.status.success(), "{said}");
@@ -108,6 +109,27 @@ async fn a_store_is_checked_dumped_and_repaired() {
     let client = TestClient::connect(&home.socket(), "operator/test").await.expect("it serves");
     let names: Vec<String> = client.list_dags().await.into_iter().map(|dag| dag.name).collect();
     assert_eq!(names, ["tenants/acme/dags/api"]);
+    let status = operate(&home, "maintenance status").expect("it answers");
+    assert!(
+        status.contains("StoreWhole is FALSE: ") && status.contains("of tenant acme"),
+        "{status}"
+    );
+    daemon.stop();
+    let doctor = format!("snicd doctor -c {} || true", home.settings().display());
+    let said = shell(&home, &doctor).expect("it says what is wrong");
+    assert!(said.lines().any(|line| line.starts_with("WRONG store: ")), "{said}");
+
+    let file = home.path().join("taken");
+    let taken = store(&home, &format!("take-out {}", file.display()));
+    assert!(taken.status.success(), "{}", text(&taken));
+    let lines = std::fs::read_to_string(&file).expect("it was written");
+    let expected = r#"{"key":"quarantine/dags/acme/web","value":"00"}"#;
+    assert!(lines.lines().any(|line| line == expected), "{lines}");
+    let again = store(&home, &format!("take-out {}", file.display()));
+    assert!(text(&again).contains("no record is set aside"), "{}", text(&again));
+    let daemon = home.start().await;
+    let status = operate(&home, "maintenance status").expect("it answers");
+    assert!(!status.contains("StoreWhole"), "{status}");
     daemon.stop();
 }
 

@@ -50,6 +50,7 @@ pub use protocol::{
 };
 pub use restart::inspection::{Inspection, shown};
 pub use restart::quarantine::SetAside;
+pub use restart::set_aside::SetAsideAccount;
 pub use snic_autoscaler::Policy as Autoscaling;
 pub use snic_bitstream::signature::Trust;
 pub use snic_fairness::fluid::Spare;
@@ -69,7 +70,8 @@ pub use store::log::{LOG_KEPT, TENANT_LOG_KEPT};
 pub use store::outbox::{BatchNo, NumberedBatch, Outbox};
 pub use store::records::{
     DAG_SPEC_BYTES_MAX, InvalidRecord, LAYOUT, Maintenance, PendingErase, Phase, REVISIONS_KEY,
-    RecordWrite, RefusedRecord, ResidentContext, Stamp, StateRecord, is_set_aside,
+    RecordWrite, RefusedRecord, ResidentContext, SET_ASIDE_BYTES_MAX, SET_ASIDE_MAX, Stamp,
+    StateRecord, is_set_aside,
 };
 pub use store::revisions::RevisionTooOld;
 pub use store::tx::Tx;

@@ -8,9 +8,15 @@
 
 #![warn(missing_docs)]
 
+mod folders;
+mod remedies;
+
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
+
+pub use folders::try_folder;
+pub use remedies::{remedy, with_remedy};
 
 /// Prints a line of a result: `out!("{} cards", count)?`.
 #[macro_export]

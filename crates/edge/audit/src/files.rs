@@ -6,6 +6,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::PathBuf;
 
+use rustix::fs::Access;
 use snic_domain::Caller;
 
 use super::entry::tenant_of;
@@ -78,6 +79,9 @@ pub(super) struct Files(AuditSettings);
 impl Files {
     pub fn new(settings: AuditSettings) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(&settings.folder)?;
+        // An empty folder would be found out with the first entry only, which is then lost. A full disk passes: there may
+        // be room by then.
+        rustix::fs::access(&settings.folder, Access::WRITE_OK | Access::EXEC_OK)?;
         Ok(Self(settings))
     }
 

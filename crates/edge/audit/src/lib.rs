@@ -107,8 +107,14 @@ impl AuditLog {
     /// Opens the log of a folder, or creates it. A line that a crash cut off is removed.
     ///
     /// # Errors
-    /// The folder or its files cannot be created, read or written.
+    /// The folder or its files cannot be created, read or written; the error names the folder.
     pub fn open(settings: AuditSettings) -> io::Result<Self> {
+        let folder = settings.folder.display().to_string();
+        Self::open_folder(settings)
+            .map_err(|error| io::Error::new(error.kind(), format!("{folder}: {error}")))
+    }
+
+    fn open_folder(settings: AuditSettings) -> io::Result<Self> {
         let files = Files::new(settings)?;
         let (mut writers, mut last) = (Vec::new(), 0);
         for series in Series::all() {

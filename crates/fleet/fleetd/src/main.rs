@@ -1,5 +1,6 @@
 //! `snic-fleet`: a replica of the fleet's service.
 
+use std::cell::Cell;
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -162,26 +163,41 @@ fn upload_rules(settings: &Settings) -> Result<UploadRules> {
     Ok(UploadRules { trust, catalogue: with_profiles(settings.profiles_dir.as_deref())? })
 }
 
-/// Prints a line; where it cannot be written, the exit code still says whether there are problems.
-fn say(line: std::fmt::Arguments<'_>) {
-    if let Err(error) = output::line(line) {
-        complain!("snic-fleet: print a finding: {error}: {line}");
-    }
-}
-
 /// Prints the findings and counts the problems.
 #[derive(Debug, Default)]
 struct Findings {
     wrong: usize,
+    /// Whether a finding could not be printed.
+    is_cut: Cell<bool>,
 }
 
 impl Findings {
+    /// Prints a line; one that cannot be written is on standard error at least.
+    fn say(&self, line: std::fmt::Arguments<'_>) {
+        if let Err(error) = output::line(line) {
+            complain!("snic-fleet: print a finding: {error}: {line}");
+            self.is_cut.set(true);
+        }
+    }
+
+    /// The result of the whole.
+    fn end(&self) -> Result<()> {
+        match self.wrong {
+            0 if self.is_cut.get() => {
+                bail!("nothing is wrong, but not all of that could be printed")
+            }
+            0 => Ok(()),
+            wrong => bail!("problems found: {wrong}; see the lines that start with WRONG"),
+        }
+    }
+
     fn add(&mut self, part: &str, good: impl Display, result: Result<()>) {
         match result {
-            Ok(()) => say(format_args!("ok    {part}: {}", escaped_lines(&good.to_string()))),
+            Ok(()) => self.say(format_args!("ok    {part}: {}", escaped_lines(&good.to_string()))),
             Err(error) => {
                 self.wrong += 1;
-                say(format_args!("WRONG {part}: {}", escaped_lines(&format!("{error:#}"))));
+                let text = output::with_remedy(format!("{error:#}"), error.chain());
+                self.say(format_args!("WRONG {part}: {}", escaped_lines(&text)));
             }
         }
     }
@@ -244,10 +260,11 @@ async fn check(settings: &Settings) -> Result<()> {
     findings.add("signatures", "keys and card profiles can be read", can_accept(settings));
     findings.add("etcd", settings.etcd.endpoints.join(", "), ask_etcd(settings).await);
     findings.add("images", "they can be stored and read", try_images(settings).await);
-    match findings.wrong {
-        0 => Ok(()),
-        wrong => bail!("problems found: {wrong}; see the lines that start with WRONG"),
+    if let Some(folder) = &settings.audit_dir {
+        let tried = output::try_folder(folder).map(drop).map_err(Into::into);
+        findings.add("audit_dir", format!("{} can be written", folder.display()), tried);
     }
+    findings.end()
 }
 
 /// Binds the metrics page, if there is one.
@@ -316,7 +333,8 @@ fn main() -> ExitCode {
     match begin(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            complain!("snic-fleet: {}", escaped_lines(&format!("{error:#}")));
+            let text = output::with_remedy(format!("{error:#}"), error.chain());
+            complain!("snic-fleet: {}", escaped_lines(&text));
             ExitCode::FAILURE
         }
     }

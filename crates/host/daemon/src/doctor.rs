@@ -1,8 +1,8 @@
 //! `snicd doctor`: checks what the daemon and XRT cards need, and says what to do for each finding. Without
 //! `--hardware-test` no card is accessed, and XRT is loaded but not called. Nothing is left behind.
 
+use std::cell::Cell;
 use std::fs::{File, OpenOptions};
-use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -14,14 +14,14 @@ use snic_card_soft::PortSpec;
 use snic_card_xrt::{XrtCard, environment, probe};
 use snic_domain::CardProfile;
 use snic_front::RevocationStatus;
-use snic_output::{self as output, complain};
+use snic_output::{self as output, complain, remedy};
 use snic_store_sled::is_in_use;
 use tempfile::TempDir;
 
 use crate::settings::{CardSettings, Driver, Settings, XrtSettings};
 use crate::wiring::KnownCards;
 use crate::xrt::{CheckedRole, RoleCheck, XrtCardDevice, patient};
-use crate::{fleet, policies, serving, xrt};
+use crate::{fleet, policies, serving, store, xrt};
 
 /// Options of the doctor.
 #[derive(Debug, clap::Args)]
@@ -51,27 +51,41 @@ struct HostInfo<'a> {
     known: &'a KnownCards,
 }
 
-/// Prints a line; where it cannot be written, the exit code still says whether there are problems.
-fn say(line: std::fmt::Arguments<'_>) {
-    if let Err(error) = output::line(line) {
-        complain!("snicd: print a finding: {error}: {line}");
-    }
-}
-
 /// Prints the findings and counts the problems.
 #[derive(Debug, Default)]
 struct Findings {
     wrong: usize,
+    /// Whether a finding could not be printed.
+    is_cut: Cell<bool>,
 }
 
 impl Findings {
+    /// Prints a line; one that cannot be written is on standard error at least.
+    fn say(&self, line: std::fmt::Arguments<'_>) {
+        if let Err(error) = output::line(line) {
+            complain!("snicd: print a finding: {error}: {line}");
+            self.is_cut.set(true);
+        }
+    }
+
+    /// The result of the whole.
+    fn end(&self) -> Result<()> {
+        match self.wrong {
+            0 if self.is_cut.get() => {
+                bail!("nothing is wrong, but not all of that could be printed")
+            }
+            0 => Ok(()),
+            wrong => bail!("problems found: {wrong}; see the lines that start with WRONG"),
+        }
+    }
+
     fn good(&self, card: &str, what: &str) {
-        say(format_args!("ok    {card}: {}", escaped_lines(what)));
+        self.say(format_args!("ok    {card}: {}", escaped_lines(what)));
     }
 
     fn wrong(&mut self, card: &str, what: &str) {
         self.wrong += 1;
-        say(format_args!("WRONG {card}: {}", escaped_lines(what)));
+        self.say(format_args!("WRONG {card}: {}", escaped_lines(what)));
     }
 
     fn add<T>(&mut self, card: &str, good: &str, result: Result<T, String>) -> Option<T> {
@@ -94,6 +108,9 @@ pub fn run(options: &DoctorOptions) -> Result<()> {
     let mut findings = Findings::default();
     findings.good("settings", &options.config.display().to_string());
     data_folder(&settings, &mut findings);
+    if settings.data_dir.join("db").is_dir() {
+        set_aside_records(&settings, &mut findings);
+    }
     credentials(&settings, &mut findings);
     fleet_link(&settings, &mut findings);
     signatures(&settings, &mut findings);
@@ -139,36 +156,49 @@ pub fn run(options: &DoctorOptions) -> Result<()> {
             },
         }
     }
-    match findings.wrong {
-        0 => Ok(()),
-        wrong => bail!("problems found: {wrong}; see the lines that start with WRONG"),
-    }
+    findings.end()
 }
-
-/// Bytes that the data folder must take: a journal's next records.
-const PROBE_BYTES: usize = 64 << 10;
 
 /// The store and the audit log must be able to write: a file is written and synced in each of their folders, and removed.
 fn data_folder(settings: &Settings, findings: &mut Findings) {
     for folder in [settings.data_dir.clone(), settings.data_dir.join("audit")] {
-        if !folder.is_dir() {
-            let text = format!("{} is not there yet; the daemon makes it", folder.display());
-            findings.good("data_dir", &text);
-            continue;
+        let shown = folder.display();
+        match output::try_folder(&folder) {
+            Ok(true) => findings.good("data_dir", &format!("{shown} can be written")),
+            Ok(false) => {
+                findings
+                    .good("data_dir", &format!("{shown} is not there yet; the daemon makes it"));
+            }
+            Err(error) => {
+                let advice = remedy(error.kind()).map_or_else(String::new, |it| format!("; {it}"));
+                let text = format!(
+                    "{shown} cannot be written ({error}): a daemon that runs refuses changes, and one that starts may end \
+                     at once{advice}"
+                );
+                findings.wrong("data_dir", &text);
+            }
         }
-        let tried = tempfile::tempfile_in(&folder).and_then(|mut file| {
-            file.write_all(&[0; PROBE_BYTES])?;
-            file.sync_all()
-        });
-        let good = format!("{} can be written", folder.display());
-        let tried = tried.map_err(|error| {
-            format!(
-                "{} cannot be written: {error}; changes are refused until it can be",
-                folder.display()
-            )
-        });
-        findings.add("data_dir", &good, tried);
     }
+}
+
+/// Records that an earlier start set aside, which nobody is served. Only the daemon can say while it runs.
+fn set_aside_records(settings: &Settings, findings: &mut Findings) {
+    let ask_daemon =
+        "the daemon runs; `snicctl maintenance status` says whether it set records aside";
+    let counted = match is_in_use(&settings.data_dir) {
+        Ok(true) => return findings.good("store", ask_daemon),
+        Ok(false) => store::set_aside_count(&settings.data_dir),
+        // The folder was named above.
+        Err(_) => return,
+    };
+    let counted = counted.map_err(|error| format!("{error:#}")).and_then(|count| match count {
+        0 => Ok(()),
+        count => Err(format!(
+            "{count} records are set aside and not served; `snicd store check` lists them, `snicd store take-out FILE` \
+             moves them to a file"
+        )),
+    });
+    findings.add("store", "no record is set aside", counted);
 }
 
 /// The program and the sockets of a software card.

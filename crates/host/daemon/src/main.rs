@@ -112,10 +112,19 @@ fn main() -> ExitCode {
     match run(arguments.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            complain!("snicd: {}", escaped_lines(&with_causes(&error)));
+            let text = output::with_remedy(with_causes(&error), causes(&error));
+            complain!("snicd: {}", escaped_lines(&text));
             ExitCode::FAILURE
         }
     }
+}
+
+/// Causes of an error, also those that the store's errors share with others.
+fn causes(error: &anyhow::Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+    error.chain().map(|cause| match cause.downcast_ref::<Arc<std::io::Error>>() {
+        Some(shared) => shared.as_ref() as &(dyn std::error::Error + 'static),
+        None => cause,
+    })
 }
 
 /// The error and its causes, without those that the text before them already ends with.

@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
+use snic_api::v1::condition::Status;
 use snic_api::v1::{
     Diagnostics, DownloadBackupRequest, GetDiagnosticsRequest, GetMaintenanceRequest, Maintenance,
     SetMaintenanceRequest,
@@ -40,12 +41,19 @@ pub async fn maintenance(
 }
 
 fn line(state: &Maintenance, _: Style) -> String {
-    if !state.active {
-        return "off: new DAGs and VM bindings are accepted\n".to_owned();
+    let mut text = if state.active {
+        let because = if state.reason.is_empty() { "" } else { ": " };
+        let since = text::time(state.since.as_ref());
+        format!("on since {since} by {}{because}{}\n", state.by, state.reason)
+    } else {
+        "off: new DAGs and VM bindings are accepted\n".to_owned()
+    };
+    for condition in &state.conditions {
+        if condition.status() == Status::False {
+            text += &format!("{} is FALSE: {}\n", condition.r#type, condition.message);
+        }
     }
-    let because = if state.reason.is_empty() { "" } else { ": " };
-    let since = text::time(state.since.as_ref());
-    format!("on since {since} by {}{because}{}\n", state.by, state.reason)
+    text
 }
 
 /// The versions of this program and of the server. A server that does not say its version is no error: it is
@@ -151,8 +159,19 @@ mod tests {
             reason: "new firmware".into(),
             by: "operator:root".into(),
             since: None,
+            conditions: Vec::new(),
         };
         assert!(line(&on, style).ends_with("by operator:root: new firmware\n"));
+        let condition = |status: Status, message: &str| snic_api::v1::Condition {
+            r#type: "StoreWhole".into(),
+            status: status.into(),
+            message: message.into(),
+            ..Default::default()
+        };
+        let conditions =
+            vec![condition(Status::True, "fine"), condition(Status::False, "2 of tenant acme")];
+        let off = line(&Maintenance { conditions, ..Default::default() }, style);
+        assert!(off.ends_with("accepted\nStoreWhole is FALSE: 2 of tenant acme\n"), "{off}");
     }
 
     #[test]

@@ -19,6 +19,7 @@ use crate::request::{assignments, commands, vm_bindings};
 use crate::restart::inspection::{self, Inspection};
 use crate::restart::quarantine::{self, SetAside};
 use crate::restart::recovery::StoreContent;
+use crate::restart::set_aside::SetAsideAccount;
 use crate::restart::{check, recovery};
 use crate::state::Core;
 use crate::store::log::Log;
@@ -43,6 +44,8 @@ pub struct Controller {
     log: Log,
     /// Changes and deletions of resources, with their times.
     revisions: Revisions,
+    /// Records that it goes on without.
+    set_aside: SetAsideAccount,
 }
 
 impl Controller {
@@ -66,7 +69,8 @@ impl Controller {
     /// DAG goes what is about it, which does not count.
     ///
     /// # Errors
-    /// The store's head, a tenant, a card or a region cannot be read, or more than 32 others.
+    /// The store's head, a tenant, a card or a region cannot be read, or more than 32 others; or there is no room to keep
+    /// those that are left out beside those of earlier starts.
     pub fn recover_rest(
         settings: ControllerSettings,
         records: Vec<(String, Vec<u8>)>,
@@ -98,12 +102,20 @@ impl Controller {
     /// Takes the cause of a change that no store takes out of the records, so that [`Controller::restarted`] does not
     /// decide it again: the record under `key`, or the DAG that it is about. Gives what is to be set aside; nothing where
     /// the rest does not stand without it.
-    pub fn take_cause(records: &mut Vec<(String, Vec<u8>)>, key: &str, why: &str) -> Vec<SetAside> {
+    ///
+    /// # Errors
+    /// There is no room to keep them.
+    pub fn take_cause(
+        records: &mut Vec<(String, Vec<u8>)>,
+        key: &str,
+        why: &str,
+    ) -> Result<Vec<SetAside>, InvalidRecord> {
         quarantine::take_cause(records, key, why)
     }
 
-    fn of(StoreContent { core, requests, revisions }: StoreContent) -> Self {
-        Self { core, requests, log: Log::default(), revisions }
+    fn of(content: StoreContent) -> Self {
+        let StoreContent { core, requests, revisions, set_aside } = content;
+        Self { core, requests, log: Log::default(), revisions, set_aside }
     }
 
     /// Everything that is wrong with the records of a store, for those who look at one that no daemon has

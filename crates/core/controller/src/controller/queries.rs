@@ -15,6 +15,7 @@ use crate::protocol::{
     ProvisionName, RegionView, ResourceKey, ResourceKind, RuleView, StateView, TenantView,
 };
 use crate::request::{assignments, batch_create};
+use crate::restart::set_aside::SetAsideAccount;
 use crate::state::Core;
 use crate::state::card::{ConnectionState, StateFigures};
 use crate::state::epoch::{CardLoop, FairnessView, LoopFigures, daemon_share_ppm};
@@ -39,6 +40,11 @@ impl Controller {
     /// A revision that all that was decided so far has, or a lower one; later changes have higher ones.
     pub fn revision(&self, now: Timestamp) -> u64 {
         self.revisions.at(now)
+    }
+
+    /// Records that were set aside, now or by an earlier start, and are kept.
+    pub fn set_aside(&self) -> &SetAsideAccount {
+        &self.set_aside
     }
 
     /// When a resource was made and last changed.

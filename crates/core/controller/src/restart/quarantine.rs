@@ -3,12 +3,16 @@
 //! Records that only say more of a DAG (its explanation, its rules, what its chains keep, its operation under way) go
 //! with the DAG's record, and the two count as one fault.
 
+use std::collections::BTreeSet;
+
 use snic_domain::{DagName, Timestamp};
 
-use crate::protocol::{ControllerSettings, OperationWork};
+use crate::protocol::ControllerSettings;
 use crate::restart::recovery::{StoreContent, restore};
+use crate::restart::set_aside::{SetAsideAccount, dag_of};
 use crate::store::records::{
-    InvalidRecord, Phase, REVISIONS_KEY, Record, RecordKey, RecordWrite, set_aside_key,
+    InvalidRecord, REVISIONS_KEY, Record, RecordKey, RecordWrite, SET_ASIDE_MAX, is_set_aside,
+    key_before, set_aside_key,
 };
 
 /// Faults that a start does without at most: beyond, the store as a whole is not to be trusted.
@@ -40,6 +44,44 @@ pub struct SetAside {
     pub value: Vec<u8>,
     /// Fault of the record.
     pub reason: InvalidRecord,
+    /// The key under which it is kept: none of those that are kept already.
+    pub kept_as: String,
+}
+
+/// Chooses keys for records that are set aside, and counts them.
+struct Keeper {
+    taken: BTreeSet<String>,
+    account: SetAsideAccount,
+}
+
+impl Keeper {
+    /// With the records that are set aside already.
+    fn of(records: &[(String, Vec<u8>)]) -> Self {
+        let mut keeper = Self { taken: BTreeSet::new(), account: SetAsideAccount::default() };
+        for (kept_as, value) in records.iter().filter(|(key, _)| is_set_aside(key)) {
+            keeper.account.add(key_before(kept_as).unwrap_or(kept_as), value);
+            keeper.taken.insert(kept_as.clone());
+        }
+        keeper
+    }
+
+    /// # Errors
+    /// There is no room for it.
+    fn keep(
+        &mut self,
+        (key, value): (String, Vec<u8>),
+        reason: InvalidRecord,
+    ) -> Result<SetAside, InvalidRecord> {
+        self.account.add(&key, &value);
+        self.account.check(&key)?;
+        let mut free = (1..=SET_ASIDE_MAX).map(|number| set_aside_key(&key, number));
+        let Some(kept_as) = free.find(|kept| !self.taken.contains(kept)) else {
+            let SetAsideAccount { records, bytes, .. } = self.account;
+            return Err(InvalidRecord::Full { key, records, bytes });
+        };
+        self.taken.insert(kept_as.clone());
+        Ok(SetAside { key, value, reason, kept_as })
+    }
 }
 
 impl SetAside {
@@ -47,7 +89,7 @@ impl SetAside {
     /// is gone, so they start over.
     pub fn writes(&self) -> [RecordWrite; 3] {
         let revisions = RecordKey::Revisions.to_string();
-        let kept = (set_aside_key(&self.key), Some(self.value.clone()));
+        let kept = (self.kept_as.clone(), Some(self.value.clone()));
         [kept, (self.key.clone(), None), (revisions, None)]
     }
 }
@@ -60,48 +102,74 @@ pub(crate) fn recover_rest(
     secret: u64,
     now: Timestamp,
 ) -> Result<(StoreContent, Vec<SetAside>), InvalidRecord> {
+    let mut keeper = Keeper::of(&records);
     let mut set_aside = Vec::new();
     let mut faults = 0;
     loop {
         let is_whole = set_aside.is_empty();
         let reason = match restore(settings, &records, is_whole, secret, now) {
-            Ok(recovered) => return Ok((recovered, set_aside)),
+            Ok(mut recovered) => {
+                recovered.set_aside = keeper.account;
+                return Ok((recovered, set_aside));
+            }
             Err(reason) => reason,
         };
         let Some(at) = expendable(&records, &reason).filter(|_| faults < FAULTS_MAX) else {
             return Err(reason);
         };
         faults += 1;
-        let (key, value) = records.remove(at);
-        let about = take_about(&mut records, &key);
-        set_aside.push(SetAside { key, value, reason });
-        set_aside.extend(about);
+        take_out(&mut records, at, reason, &mut keeper, &mut set_aside)?;
     }
+}
+
+/// Takes out a record, and those that say something of the DAG that it is of.
+///
+/// # Errors
+/// There is no room to keep them.
+fn take_out(
+    records: &mut Vec<(String, Vec<u8>)>,
+    at: usize,
+    reason: InvalidRecord,
+    keeper: &mut Keeper,
+    set_aside: &mut Vec<SetAside>,
+) -> Result<(), InvalidRecord> {
+    let (key, value) = records.remove(at);
+    let about = take_about(records, &key);
+    let of = key.clone();
+    set_aside.push(keeper.keep((key, value), reason)?);
+    for (key, value) in about {
+        let reason = format!("it is about {of}, which was set aside");
+        let reason = InvalidRecord::contradiction(&key, reason);
+        set_aside.push(keeper.keep((key, value), reason)?);
+    }
+    Ok(())
 }
 
 /// Takes out the record under `key`, or of the DAG that it is about, so that the controller which goes on from the
 /// others does not decide again what led to a change that no store takes. Gives what was taken out: nothing where the rest
 /// does not stand without it, or there is no such record.
+///
+/// # Errors
+/// There is no room to keep them.
 pub(crate) fn take_cause(
     records: &mut Vec<(String, Vec<u8>)>,
     key: &str,
     why: &str,
-) -> Vec<SetAside> {
+) -> Result<Vec<SetAside>, InvalidRecord> {
     // An explanation is decided with the place of its DAG, and would be again.
     let key = match key.strip_prefix("explanations/") {
         Some(dag) => format!("dags/{dag}"),
         None => key.to_owned(),
     };
     let at = records.iter().position(|(other, _)| *other == key);
-    let Some(at) = at.filter(|_| is_expendable(&key)) else { return Vec::new() };
-    let (key, value) = records.remove(at);
-    let about = take_about(records, &key);
+    let Some(at) = at.filter(|_| is_expendable(&key)) else { return Ok(Vec::new()) };
+    let mut keeper = Keeper::of(records);
+    let mut taken = Vec::new();
+    let reason = InvalidRecord::contradiction(&key, why);
+    take_out(records, at, reason, &mut keeper, &mut taken)?;
     // Watches are not told that it is gone, so they start over.
     records.retain(|(other, _)| other != REVISIONS_KEY);
-    let reason = InvalidRecord::contradiction(&key, why);
-    let mut taken = vec![SetAside { key, value, reason }];
-    taken.extend(about);
-    taken
+    Ok(taken)
 }
 
 /// Where the record is that is to blame, if the rest may stand without it.
@@ -116,7 +184,7 @@ pub(crate) fn is_expendable(key: &str) -> bool {
 }
 
 /// Takes out the records that say something of the DAG under `key`, if a DAG is under it.
-fn take_about(records: &mut Vec<(String, Vec<u8>)>, key: &str) -> Vec<SetAside> {
+fn take_about(records: &mut Vec<(String, Vec<u8>)>, key: &str) -> Vec<(String, Vec<u8>)> {
     let is_about = |other: &str, value: &[u8]| {
         let record = Record::parse(other, value).ok();
         let dag = record.as_ref().and_then(dag_of);
@@ -129,28 +197,5 @@ fn take_about(records: &mut Vec<(String, Vec<u8>)>, key: &str) -> Vec<SetAside> 
     let (about, rest) =
         all.partition(|(other, value)| is_expendable(other) && is_about(other, value));
     *records = rest;
-    let taken = |(other, value): (String, Vec<u8>)| {
-        let reason = format!("it is about {key}, which was set aside");
-        SetAside { reason: InvalidRecord::contradiction(&other, reason), key: other, value }
-    };
-    Vec::into_iter(about).map(taken).collect()
-}
-
-/// The DAG without which a record cannot be used.
-fn dag_of(record: &Record) -> Option<&DagName> {
-    match record {
-        Record::Explanation(dag, _) => Some(dag),
-        Record::ResidentContext(_, _, context) => Some(&context.dag),
-        Record::SavedContext(_, context) => {
-            (context.phase != Phase::Erasing).then_some(&context.dag)
-        }
-        Record::Rule(record) => Some(&record.rule.dag),
-        Record::Operation(record) => match &record.work {
-            OperationWork::CreateDag(dag) | OperationWork::UpdateDag(dag) => {
-                record.ended.is_none().then_some(dag)
-            }
-            _ => None,
-        },
-        _ => None,
-    }
+    about
 }

@@ -10,6 +10,7 @@ use snic_planner::Reservation;
 
 use crate::place::{residency, untrusted};
 use crate::protocol::{BindingRecord, ControllerSettings, OperationRecord, OperationWork};
+use crate::restart::set_aside::SetAsideAccount;
 use crate::state::Core;
 use crate::state::card::{CardMachine, SaveSlotConflict};
 use crate::state::maintenance::MaintenanceMode;
@@ -87,6 +88,8 @@ pub(crate) struct StoreContent {
     pub core: Core,
     pub requests: Requests,
     pub revisions: Revisions,
+    /// Records that were set aside, as far as they were counted.
+    pub set_aside: SetAsideAccount,
 }
 
 /// The machines that wrote these records, as far as they became durable. `secret` is used
@@ -155,7 +158,8 @@ pub(crate) fn restore(
     core.refused = RefusedDags::restore(sorted.refused);
     core.maintenance = MaintenanceMode::restore(sorted.maintenance);
     let revisions = Revisions::restore(sorted.revisions, is_whole, now);
-    Ok(StoreContent { core, requests: Requests::restore(sorted.requests), revisions })
+    let requests = Requests::restore(sorted.requests);
+    Ok(StoreContent { core, requests, revisions, set_aside: SetAsideAccount::default() })
 }
 
 fn restore_region(

@@ -1,6 +1,9 @@
 //! Starting again: from any point of a history, and from stores that were damaged.
 
-use snic_controller::{Command, ControlError, Controller, InvalidRecord, Reply, Request, SetAside};
+use snic_controller::{
+    Command, ControlError, Controller, InvalidRecord, Reply, Request, SET_ASIDE_BYTES_MAX,
+    SET_ASIDE_MAX, SetAside,
+};
 use snic_domain::{DagState, Match, Rule, RuleId};
 use snic_tables::Table;
 
@@ -103,6 +106,57 @@ fn a_record_that_cannot_be_read_costs_what_it_says_and_nothing_else() {
         let error = start(damaged(broken)).map(|_| ()).expect_err(broken);
         assert_eq!(error.key(), Some(broken));
     }
+}
+
+/// A second record of the same key does not take the place of the first, each is counted for its tenant, and where there
+/// is no room for one more the start is refused: nothing that was set aside is lost.
+#[test]
+fn what_was_set_aside_is_kept_until_there_is_no_room_and_then_nothing_starts() {
+    let mut world = World::new();
+    world.deploy("acme/web", "lb", 1);
+    world.settle();
+    let mut records: std::collections::BTreeMap<String, Vec<u8>> = world.durable.clone();
+    let start = |records: &std::collections::BTreeMap<String, Vec<u8>>| {
+        let records = records.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+        Controller::recover_rest(support::settings(), records, 7, world.now)
+    };
+    for (round, kept) in
+        ["quarantine/dags/acme/web", "quarantine/2/dags/acme/web"].iter().enumerate()
+    {
+        let broken = format!("broken {round}").into_bytes();
+        records.insert("dags/acme/web".into(), broken);
+        let (controller, set_aside) = start(&records).expect("the rest stands");
+        for (key, value) in set_aside.iter().flat_map(SetAside::writes) {
+            match value {
+                Some(value) => drop(records.insert(key, value)),
+                None => drop(records.remove(&key)),
+            }
+        }
+        assert_eq!(records[*kept], format!("broken {round}").into_bytes());
+        let account = controller.set_aside();
+        let count = records.keys().filter(|key| key.starts_with("quarantine/")).count();
+        assert_eq!(account.records, count);
+        assert_eq!(account.tenants.values().sum::<usize>(), count, "all are of acme: {account:?}");
+    }
+    assert_eq!(records["quarantine/dags/acme/web"], b"broken 0", "the first is still there");
+    assert_eq!(start(&records).expect("nothing is new").0.set_aside().tenants.len(), 1);
+
+    for number in 0..SET_ASIDE_MAX {
+        records.entry(format!("quarantine/rules/r{number}")).or_default();
+    }
+    start(&records).expect("a start that finds nothing new goes on");
+    records.insert("dags/acme/web".into(), b"broken".to_vec());
+    let full = start(&records).map(|_| ()).expect_err("there is no room");
+    assert!(full.to_string().contains("snicd store take-out"), "{full}");
+    let mut list: Vec<_> = records.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+    Controller::take_cause(&mut list, "dags/acme/web", "too large").expect_err("nor while it runs");
+    // Bytes count, too.
+    records.retain(|key, _| !key.starts_with("quarantine/"));
+    start(&records).expect("there is room again");
+    for number in 0..SET_ASIDE_BYTES_MAX >> 20 {
+        records.insert(format!("quarantine/rules/r{number}"), vec![0; 1 << 20]);
+    }
+    start(&records).map(|_| ()).expect_err("there are too many bytes");
 }
 
 /// As many DAGs as faults are done without, each with its explanation and a rule.

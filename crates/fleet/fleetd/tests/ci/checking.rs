@@ -87,6 +87,35 @@ fn check(folder: &Path, settings: &str) -> (bool, String) {
     (output.status.success(), String::from_utf8(output.stdout).unwrap())
 }
 
+/// The folder of the audit log is on a file system that cannot be written, or a file is in its place.
+#[test]
+fn a_folder_for_the_audit_log_that_cannot_be_written_is_named_by_check_and_start() {
+    let folder = tempfile::tempdir().unwrap();
+    write_certificate(folder.path());
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    // Nobody can make a folder there, not even root.
+    for audit in ["/proc/snic-audit".to_owned(), path("replica.key")] {
+        let settings = format!(
+            "listen = \"127.0.0.1:0\"\naddress = \"https://localhost:1\"\nimages = {:?}\naudit_dir = {audit:?}\n\
+             [tls]\nca = {:?}\ncertificate = {:?}\nkey = {:?}\n\
+             [etcd]\nendpoints = [\"http://127.0.0.1:1\"]\n[signatures]\nallow_unsigned = true\n",
+            path("images"),
+            path("replica.pem"),
+            path("replica.pem"),
+            path("replica.key"),
+        );
+        let (is_right, text) = check(folder.path(), &settings);
+        assert!(!is_right && text.contains("WRONG audit_dir: "), "{text}");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_snic-fleet"));
+        command.arg("--config").arg(folder.path().join("fleet.toml"));
+        let output = command.output().unwrap();
+        let log = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{log}");
+        assert!(log.contains("audit_dir") && log.contains(&audit), "{log}");
+        assert!(!log.contains("panicked"), "{log}");
+    }
+}
+
 #[test]
 fn each_part_of_the_settings_is_tried() {
     let Some(cluster) = Cluster::start(1) else { return };

@@ -1,15 +1,19 @@
 //! `snicd store`: a look at the records of a daemon that does not run, and their repair.
 
 use std::collections::BTreeSet;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, Subcommand};
+use serde_json::json;
 use snic_api::text::{escaped, escaped_json, escaped_lines};
-use snic_controller::{Controller, shown};
+use snic_controller::{Controller, is_set_aside, shown};
 use snic_domain::Digest;
 use snic_output::out;
-use snic_ports::store::StoreError;
+use snic_ports::store::{Batch, Store as _, StoreError, Write};
 use snic_store_sled::inspection::{Inspected, inspect};
 use snic_store_sled::{SledOptions, SledStore};
 
@@ -35,6 +39,11 @@ enum Act {
     Dump,
     /// Do what the daemon does when it starts: rebuild damaged files, set unusable records aside
     Repair,
+    /// Move the records that were set aside to a file of JSON lines, which holds secrets; their values are in hexadecimal
+    TakeOut {
+        /// File that is made; it must not be there
+        file: PathBuf,
+    },
 }
 
 /// `snicd store`.
@@ -43,15 +52,65 @@ enum Act {
 /// A daemon has the store open, it cannot be read, or something is wrong with it.
 pub fn run(options: &StoreOptions) -> Result<()> {
     let settings = Settings::read(&options.config)?;
-    match options.act {
+    match &options.act {
         Act::Check => check(&settings),
         Act::Dump => dump(&settings.data_dir),
         Act::Repair => repair(&settings),
+        Act::TakeOut { file } => take_out(&settings.data_dir, file),
     }
+}
+
+/// Nothing leaves the store before the file is durable.
+fn take_out(folder: &Path, file: &Path) -> Result<()> {
+    // Where there is none, none is made.
+    drop(inspect_folder(folder)?);
+    let store = SledStore::open(folder, SledOptions::default())
+        .with_context(|| format!("open the store in {}", folder.display()))?
+        .store;
+    let mut records = store.scan("").context("read the store")?;
+    records.retain(|(key, _)| is_set_aside(key));
+    if records.is_empty() {
+        return Ok(out!("no record is set aside")?);
+    }
+    let written = write_records(&records, file);
+    written.with_context(|| format!("write {}; nothing was taken out", file.display()))?;
+    let writes = records.iter().map(|(key, _)| Write { key: key.clone(), value: None });
+    store.apply(Batch { writes: writes.collect() }).context("take the records out")?;
+    store.close();
+    out!("{} records were moved to {}", records.len(), file.display())?;
+    Ok(())
+}
+
+/// A line for each record, readable by its owner only.
+fn write_records(records: &[(String, Vec<u8>)], file: &Path) -> std::io::Result<()> {
+    let mut options = OpenOptions::new();
+    let mut to = options.write(true).create_new(true).mode(0o600).open(file)?;
+    let mut text = String::new();
+    for (key, value) in records {
+        let digits: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
+        text += &format!("{}\n", json!({ "key": key, "value": digits }));
+    }
+    let written = to.write_all(text.as_bytes()).and_then(|()| to.sync_all());
+    if written.is_err() {
+        // What is half written would only be in the way; the first error is the one to tell of.
+        let _ = std::fs::remove_file(file);
+    }
+    written?;
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    std::fs::File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 fn inspect_folder(folder: &Path) -> Result<Inspected> {
     inspect(folder).with_context(|| format!("look at the store in {}", folder.display()))
+}
+
+/// Number of records that are set aside in a store that no daemon has open. Changes nothing.
+///
+/// # Errors
+/// It cannot be read.
+pub fn set_aside_count(folder: &Path) -> Result<usize> {
+    let records = inspect_folder(folder)?.records;
+    Ok(records.iter().filter(|(key, _)| is_set_aside(key)).count())
 }
 
 fn check(settings: &Settings) -> Result<()> {
@@ -110,7 +169,7 @@ fn repair(settings: &Settings) -> Result<()> {
         .context("it cannot be repaired; `snicd restore` replaces it by a backup")?;
     opened.store.close();
     for record in set_aside {
-        let line = format!("set aside under quarantine/: {}: {}", record.key, record.reason);
+        let line = format!("set aside as {}: {}", record.kept_as, record.reason);
         out!("{}", escaped(&line))?;
     }
     let left = findings(settings)?;

@@ -12,7 +12,7 @@ use snic_store_sled::{SledOptions, keeps_damaged, steady};
 
 use crate::secrets::random;
 
-pub use command::{StoreOptions, run};
+pub use command::{StoreOptions, run, set_aside_count};
 
 /// The store, and whether all records that it ever had are there and can be written: they may not be while a damaged
 /// database is kept beside it, from whichever start.

@@ -6,8 +6,11 @@ use snic_api::convert::timestamp;
 use snic_api::error::ApiError;
 use snic_api::v1;
 use snic_api::v1::ErrorReason;
+use snic_api::v1::condition::Status as Holds;
 use snic_api::v1::system_service_server::SystemService;
-use snic_controller::{Command, Controller, Reply};
+use snic_controller::{
+    Command, Controller, Reply, SET_ASIDE_BYTES_MAX, SET_ASIDE_MAX, SetAsideAccount,
+};
 use snic_domain::Caller;
 use snic_front::gate::caller;
 use snic_ports::store::StoreError;
@@ -84,15 +87,60 @@ impl SystemService for Services {
 
 impl Services {
     async fn maintenance(&self, caller: &Caller) -> Result<v1::Maintenance, ApiError> {
-        let read = |controller: &Controller, _: &Caller| controller.maintenance().cloned();
-        Ok(self.read(caller, read).await?.map_or_else(v1::Maintenance::default, |record| {
-            v1::Maintenance {
-                active: true,
-                reason: record.reason,
-                by: record.by,
-                since: Some(timestamp(record.since)),
-            }
-        }))
+        let read = |controller: &Controller, _: &Caller| {
+            (controller.maintenance().cloned(), store_condition(controller.set_aside()))
+        };
+        let (record, condition) = self.read(caller, read).await?;
+        let mode = record.map_or_else(v1::Maintenance::default, |record| v1::Maintenance {
+            active: true,
+            reason: record.reason,
+            by: record.by,
+            since: Some(timestamp(record.since)),
+            conditions: Vec::new(),
+        });
+        Ok(v1::Maintenance { conditions: vec![condition], ..mode })
+    }
+}
+
+/// Most tenants that the message of a condition names.
+const NAMED_TENANTS_MAX: usize = 10;
+
+/// The server's condition `StoreWhole`.
+fn store_condition(account: &SetAsideAccount) -> v1::Condition {
+    let SetAsideAccount { records, bytes, tenants } = account;
+    let mut parts: Vec<String> = tenants
+        .iter()
+        .take(NAMED_TENANTS_MAX)
+        .map(|(tenant, count)| format!("{count} of tenant {tenant}"))
+        .collect();
+    if tenants.len() > NAMED_TENANTS_MAX {
+        parts.push(format!("those of {} more tenants", tenants.len() - NAMED_TENANTS_MAX));
+    }
+    let of_tenants: usize = tenants.values().sum();
+    if of_tenants < *records {
+        parts.push(format!("{} whose tenant is not known", records - of_tenants));
+    }
+    let (status, reason, message) = match records {
+        0 => (Holds::True, "ALL_USED", "all records of the store are used".to_owned()),
+        _ => (
+            Holds::False,
+            "SET_ASIDE",
+            format!(
+                "{records} records of the store ({bytes} bytes) are set aside and not served: {}; at most \
+                 {SET_ASIDE_MAX} records and {SET_ASIDE_BYTES_MAX} bytes are kept, beyond which the daemon ends rather than \
+                 lose one; do: `snicd store check` lists them, `snicd store take-out FILE` moves them to a file, both while \
+                 the daemon is stopped",
+                parts.join(", ")
+            ),
+        ),
+    };
+    v1::Condition {
+        r#type: "StoreWhole".to_owned(),
+        status: status.into(),
+        reason: reason.to_owned(),
+        message,
+        last_transition_time: None,
+        observed_generation: 0,
     }
 }
 

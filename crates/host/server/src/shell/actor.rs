@@ -83,13 +83,14 @@ fn does_not_fit() -> ControlError {
 /// Takes the cause of a change that no store takes out of the records; gives what the store is to be told.
 ///
 /// # Errors
-/// The rest does not stand without it.
+/// The rest does not stand without it, or there is no room to keep it.
 fn set_aside_cause(
     records: &mut Vec<(String, Vec<u8>)>,
     refusal: StoreError,
 ) -> Result<Batch, StoreError> {
     let StoreError::RecordTooLarge { key, .. } = &refusal else { return Err(refusal) };
-    let set_aside = Controller::take_cause(records, key, &refusal.to_string());
+    let taken = Controller::take_cause(records, key, &refusal.to_string());
+    let set_aside = taken.map_err(|full| StoreError::Stopped(full.to_string()))?;
     if set_aside.is_empty() {
         return Err(refusal);
     }
@@ -347,6 +348,8 @@ impl Actor {
         if !is_asked_for {
             let set_aside = set_aside_cause(&mut records, refusal)?;
             store.apply(set_aside)?;
+            // With those that were set aside, which the controller counts.
+            records = store.scan("")?;
         }
         let restarted = self.controller.restarted(records, wall_clock());
         self.controller = restarted.map_err(|error| StoreError::Stopped(error.to_string()))?;

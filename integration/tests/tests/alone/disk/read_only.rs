@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use snic_integration::commands::shell;
 use snic_integration::{Home, TestClient};
 
 use super::{Rig, create_until_refused, create_when_it_is_well, tenants};
@@ -57,6 +58,15 @@ impl Ext4 {
         fs::write(self.trigger(), "a test").expect("the kernel takes it");
         let refused = fs::write(self.at.join("refused"), "").expect_err("it is read-only");
         assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    }
+
+    /// Mounted again, for reading only, as an operator does.
+    fn mount_read_only(&self) {
+        run(Command::new("mount").args(["-o", "remount,ro"]).arg(&self.at)).expect("nobody writes");
+    }
+
+    fn mount_writable(&self) {
+        run(Command::new("mount").args(["-o", "remount,rw"]).arg(&self.at)).expect("it is well");
     }
 
     fn unmount(&self) -> Result<(), String> {
@@ -139,4 +149,87 @@ async fn a_read_only_file_system_stops_changes_until_it_is_mounted_again() {
     assert!(status.success(), "{status}: {log}");
     // Before the folder that it is in.
     drop(disk);
+}
+
+/// A start where nothing can be written ends, and says where, why and what to do; so does the doctor. What is there stays
+/// as it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_on_a_read_only_file_system_says_so_and_leaves_all_as_it_is() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: it needs root, to mount a file system");
+        return;
+    }
+    let home = Home::new();
+    let disk = match Ext4::mount(home.path().join("image"), home.path().join("store")) {
+        Ok(disk) => disk,
+        Err(missing) => {
+            assert!(std::env::var_os("CI").is_none(), "it cannot run: {missing}");
+            eprintln!("SKIPPED: {missing}");
+            return;
+        }
+    };
+    // No store yet, then one with records.
+    for round in ["fresh", "used"] {
+        let found = paths(&disk.at);
+        disk.mount_read_only();
+        let (status, log) = home.run_to_end();
+        assert_eq!(status.code(), Some(1), "{round}: {log}");
+        let said = log.lines().last().unwrap_or_default();
+        for part in ["snicd: ", &disk.at.display().to_string(), "Read-only file system", "; mount"]
+        {
+            assert!(said.contains(part), "{round}: {part:?} is not in {log}");
+        }
+        assert!(!log.contains("panicked"), "{log}");
+        let command = format!("snicd doctor -c {} || true", home.settings().display());
+        let doctor = shell(&home, &command).expect("it says what is wrong");
+        let wrong = doctor.lines().filter(|line| line.starts_with("WRONG data_dir: "));
+        let wrong: Vec<_> = wrong.collect();
+        assert_eq!(wrong.len(), 2, "{round}: store and audit log: {doctor}");
+        assert!(
+            wrong
+                .iter()
+                .all(|line| line.contains("Read-only file system") && line.contains("; mount")),
+            "{doctor}"
+        );
+        disk.mount_writable();
+        assert_eq!(paths(&disk.at), found, "{round}: nothing is half made");
+        let daemon = home.start().await;
+        let client = TestClient::connect(&home.socket(), "operator/test").await.expect("it serves");
+        client.create_tenant(round).await.expect("the disk is well");
+        assert!(tenants(&client).await.contains(&"tenants/fresh".to_owned()), "{round}");
+        let (status, log) = daemon.stop();
+        assert!(status.success(), "{status}: {log}");
+    }
+
+    // The folder of the audit log alone: entries would be lost from the first one on.
+    fs::remove_dir_all(disk.at.join("audit")).expect("nobody uses it");
+    let audit = disk.at.join("audit");
+    fs::create_dir(&audit).expect("there is room");
+    run(Command::new("mount").args(["-t", "tmpfs", "-o", "ro", "none"]).arg(&audit)).expect("root");
+    let (status, log) = home.run_to_end();
+    run(Command::new("umount").arg(&audit)).expect("nobody uses it");
+    assert_eq!(status.code(), Some(1), "{log}");
+    for part in ["audit log", &audit.display().to_string(), "Read-only file system", "; mount"] {
+        assert!(log.contains(part), "{part:?} is not in {log}");
+    }
+    drop(disk);
+}
+
+/// A file where the folder should be.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_in_a_place_that_is_no_folder_says_so() {
+    let home = Home::new();
+    fs::write(home.path().join("store"), "").expect("there is room");
+    let (status, log) = home.run_to_end();
+    assert_eq!(status.code(), Some(1), "{log}");
+    let path = home.path().join("store").display().to_string();
+    assert!(log.contains(&path) && !log.contains("panicked"), "{log}");
+    let command = format!("snicd doctor -c {} || true", home.settings().display());
+    let doctor = shell(&home, &command).expect("it says what is wrong");
+    let wrong = doctor.lines().filter(|line| line.starts_with("WRONG data_dir: ")).count();
+    assert_eq!(wrong, 2, "{doctor}");
+}
+
+fn paths(folder: &Path) -> std::collections::BTreeSet<PathBuf> {
+    super::failing::files(folder).into_keys().collect()
 }

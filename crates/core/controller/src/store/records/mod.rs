@@ -280,9 +280,27 @@ pub(crate) fn check_layout(records: &[(String, Vec<u8>)]) -> Result<(), InvalidR
 /// Before the key of a record that was set aside.
 const QUARANTINE: &str = "quarantine/";
 
-/// Where a record is kept that was set aside.
-pub(crate) fn set_aside_key(key: &str) -> String {
-    format!("{QUARANTINE}{key}")
+/// Most records that are kept after they were set aside. One DAG that cannot be read takes thousands of rules with it.
+pub const SET_ASIDE_MAX: usize = 16_384;
+
+/// Most bytes of the keys and values of all these records.
+pub const SET_ASIDE_BYTES_MAX: usize = 128 << 20;
+
+/// Where a record is kept that was set aside: one of the same key that was set aside before keeps its place, so the
+/// second is under `quarantine/2/`.
+pub(crate) fn set_aside_key(key: &str, number: usize) -> String {
+    match number {
+        0 | 1 => format!("{QUARANTINE}{key}"),
+        number => format!("{QUARANTINE}{number}/{key}"),
+    }
+}
+
+/// The key that a record had before it was set aside, if it was.
+pub(crate) fn key_before(key: &str) -> Option<&str> {
+    let kept = key.strip_prefix(QUARANTINE)?;
+    // No kind of records is a number.
+    let numbered = kept.split_once('/').filter(|(number, _)| number.parse::<usize>().is_ok());
+    Some(numbered.map_or(kept, |(_, key)| key))
 }
 
 /// Whether a key is of a record that was set aside, now or at an earlier start.
@@ -309,6 +327,20 @@ pub enum InvalidRecord {
         /// Layout that was found.
         found: u32,
     },
+    /// So many are set aside that no more can be kept.
+    #[error(
+        "records that cannot be used are kept under quarantine/, at most {SET_ASIDE_MAX} of {SET_ASIDE_BYTES_MAX} bytes; \
+         with {key} there would be {records} of {bytes} bytes, so nothing was changed: `snicd store take-out FILE` moves \
+         those that are kept to a file"
+    )]
+    Full {
+        /// A record for which there is no room.
+        key: String,
+        /// Records that there would be.
+        records: usize,
+        /// Bytes that they would have.
+        bytes: usize,
+    },
     /// Two records contradict each other.
     #[error("record {key} of the store contradicts the others: {reason}")]
     Contradiction { key: String, reason: String },
@@ -319,7 +351,7 @@ impl InvalidRecord {
     pub fn key(&self) -> Option<&str> {
         match self {
             Self::Unreadable { key, .. } | Self::Contradiction { key, .. } => Some(key),
-            Self::Schema { .. } => None,
+            Self::Schema { .. } | Self::Full { .. } => None,
         }
     }
 

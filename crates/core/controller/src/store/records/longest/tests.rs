@@ -20,6 +20,7 @@ use snic_domain::{
 use snic_ports::store::{KEY_BYTES_MAX, check_record};
 
 use super::*;
+use crate::SET_ASIDE_MAX;
 use crate::decide::rows::DAG_INSTANCES_MAX;
 use crate::protocol::{AssignedCard, DagMoves, FieldViolation, OperationWork};
 use crate::state::dags::EXPLANATION_BYTES_MAX;
@@ -478,7 +479,7 @@ fn check(record: &Record) -> Result<(), TestCaseError> {
     stamp(&mut value, Stamp { created: u64::MAX, changed: u64::MAX });
     let checked = check_record(&key, &value);
     prop_assert!(checked.is_ok(), "{} bytes of {}: {:?}", value.len(), key, checked);
-    prop_assert!(set_aside_key(&key).len() <= KEY_BYTES_MAX, "{}", key);
+    prop_assert!(set_aside_key(&key, SET_ASIDE_MAX).len() <= KEY_BYTES_MAX, "{}", key);
     Ok(())
 }
 
