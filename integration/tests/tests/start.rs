@@ -248,6 +248,6 @@ fn the_quickstart_shows_regions_mappings_and_traffic_and_can_be_repeated() {
         assert!(first.contains(part), "{part:?} is missing in\n{first}");
     }
     let second = quickstart(folder.path());
-    assert!(second.contains("NT types: 8 registered, 0 new"), "{second}");
+    assert!(second.contains("NT types: 12 registered, 0 new"), "{second}");
     assert!(second.contains("table version): 0"), "{second}");
 }
