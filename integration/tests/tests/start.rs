@@ -196,6 +196,7 @@ async fn without_a_card_the_daemon_starts_and_says_why_nothing_fits() {
             ..Default::default()
         }),
         request_id: String::new(),
+        validate_only: false,
     };
     client.network_tasks().create_nt_type(nt).await.expect("NT types need no card");
     let name =

@@ -58,10 +58,12 @@ pub(super) async fn apply(
             );
             return Err(Box::new(wrong).into());
         };
-        if !dry {
-            let signature = path_of("signature")?.map(|path| bitstream::signature(&path));
-            let signature = signature.transpose()?.unwrap_or_default();
-            bitstream::send(client, BitstreamHeader { signature, ..header }, &bytes).await?;
+        let signature = path_of("signature")?.map(|path| bitstream::signature(&path));
+        let signature = signature.transpose()?.unwrap_or_default();
+        let header = BitstreamHeader { signature, ..header };
+        match dry {
+            true => bitstream::check(client, header, &bytes).await?,
+            false => drop(bitstream::send(client, header, &bytes).await?),
         }
         return Ok(ApplyOutcome::new(name, Action::Created));
     };
@@ -113,9 +115,10 @@ async fn apply_images(
         return Err(wrong("folder", &message, &help));
     }
     let new: Vec<_> = images.iter().filter(|image| !image.is_of(present)).collect();
-    if !dry {
-        for image in &new {
-            image.send(client, &header).await?;
+    for image in &new {
+        match dry {
+            true => image.check(client, &header).await?,
+            false => drop(image.send(client, &header).await?),
         }
     }
     let action = match (present, new.is_empty()) {
