@@ -12,6 +12,8 @@ use crate::resource_name::{self, InvalidResourceName};
 
 /// The settings file, unless `--config` names another.
 pub const DEFAULT_PATH: &str = "/etc/snic/device-plugin.toml";
+/// Name of the program in its identity, unless the settings have another.
+const PROGRAM: &str = "kubelet";
 /// Most devices of a resource: one heartbeat names them all.
 const DEVICES_MAX: u32 = 1_000;
 /// Leases that the daemon accepts, in seconds.
@@ -102,7 +104,7 @@ impl Default for Settings {
     fn default() -> Self {
         let plugins = Path::new("/var/lib/kubelet/device-plugins");
         Self {
-            daemon: Target { identity: Some("orchestrator/kubelet".into()), ..Target::default() },
+            daemon: Target::default().for_program(PROGRAM),
             node: String::new(),
             kubelet_dir: plugins.into(),
             pod_resources: "/var/lib/kubelet/pod-resources/kubelet.sock".into(),
@@ -142,6 +144,7 @@ impl Settings {
             path: path.to_owned(),
             message: error.message().to_owned(),
         })?;
+        settings.daemon = settings.daemon.for_program(PROGRAM);
         if settings.node.is_empty() {
             settings.node = std::env::var("NODE_NAME").unwrap_or_default();
         }

@@ -18,7 +18,9 @@ fn line(entry: &AuditEntry) -> String {
     let method = entry.method.rsplit('/').next().unwrap_or_default();
     let resource = if entry.resource.is_empty() { "-" } else { &entry.resource };
     let from = if entry.peer.is_empty() { String::new() } else { format!(" ({})", entry.peer) };
-    let mut line = format!("{time} {}{from} {method} {resource}: {}", entry.caller, entry.code);
+    let stated = if entry.identity == "STATED" { " as it says itself" } else { "" };
+    let caller = &entry.caller;
+    let mut line = format!("{time} {caller}{stated}{from} {method} {resource}: {}", entry.code);
     if !entry.reason.is_empty() && entry.reason != entry.code {
         line += &format!(" ({})", entry.reason);
     }
@@ -75,6 +77,9 @@ mod tests {
         let there = AuditEntry { peer: "192.0.2.7:51612".into(), ..entry.clone() };
         let text = entries(&[there], style);
         assert!(text.contains(" tenant/acme (192.0.2.7:51612) CreateDag "), "{text}");
+        let stated = AuditEntry { identity: "STATED".into(), ..entry.clone() };
+        let text = entries(&[stated], style);
+        assert!(text.contains(" tenant/acme as it says itself CreateDag "), "{text}");
         let fine = AuditEntry { code: "OK".into(), reason: String::new(), ..entry };
         let nobody = AuditEntry {
             caller: "nobody".into(),
