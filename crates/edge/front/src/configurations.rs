@@ -3,7 +3,7 @@
 use serde_json::Value;
 use snic_api::convert::{FieldProblem, Problems};
 use snic_api::error::ApiError;
-use snic_api::v1;
+use snic_api::v1::{self, ErrorReason};
 use snic_domain::{Caller, IdleTask, Node, NtConfiguration, NtTypeId};
 use snic_nts::config::InvalidConfiguration;
 
@@ -78,11 +78,17 @@ pub fn shown(node: &Node) -> Option<Value> {
 }
 
 /// Whether a digest stands in a configuration as it stands for a secret where one is shown.
-pub fn name_secrets(nodes: &[Node]) -> bool {
-    nodes
-        .iter()
-        .filter_map(|node| node.configuration.as_ref())
-        .any(|c| c.expose().contains("sha256:"))
+///
+/// # Errors
+/// One does, and the update has no etag: another update could give the DAG other secrets before it.
+pub fn name_secrets(nodes: &[Node], etag: &str) -> Result<bool, ApiError> {
+    let configurations = nodes.iter().filter_map(|node| node.configuration.as_ref());
+    let named = configurations.map(NtConfiguration::expose).any(|json| json.contains("sha256:"));
+    if named && etag.is_empty() {
+        let what = "required with digests of secrets: give the etag of the DAG as it was read";
+        return Err(ApiError::in_field(ErrorReason::FieldRequired, "dag.etag", what));
+    }
+    Ok(named)
 }
 
 /// Puts secrets that a DAG has into new nodes of it, where these have the digests of them as [`shown`] printed: what was
@@ -233,6 +239,9 @@ mod tests {
         let mut foreign = [node("esp", &text)];
         keep_secrets(&mut foreign, &[esp(&"cd".repeat(20), 256)]);
         assert_eq!(json(&foreign[0]), json(&node("esp", &text)));
+        assert!(name_secrets(&foreign, "").is_err(), "another update may be faster");
+        assert!(name_secrets(&foreign, "0f").expect("guarded"));
+        assert!(!name_secrets(std::slice::from_ref(&stored), "").expect("there are none"));
         let refused = Status::from(checked(&foreign).await.expect_err("no such secret"));
         assert!(refused.message().contains("outbound.key"), "{refused}");
         keep_secrets(&mut foreign, &[node("aes", &text), node("acme.esp", &text)]);

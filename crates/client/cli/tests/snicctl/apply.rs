@@ -81,7 +81,7 @@ fn a_dry_run_has_the_server_check_everything_and_changes_nothing() {
     assert!(fake.asked::<CreateRuleRequest>("CreateRule")[0].validate_only);
 }
 
-/// What a real run would be refused is refused in a dry run, at the same place.
+/// A refusal of the real run is one of the dry run, at the same place.
 #[test]
 fn a_dry_run_ends_as_the_run_would() {
     let fake = Fake::start();
@@ -96,7 +96,7 @@ fn a_dry_run_ends_as_the_run_would() {
     assert!(run.stderr.contains("<standard input>:3:9"), "{}", run.stderr);
 }
 
-/// Of a DAG whose tenant only the files would create the server cannot say all, but which types it knows.
+/// The server cannot check all of a DAG whose tenant only the files would create, but says which types it knows.
 #[test]
 fn what_only_the_files_would_create_is_named_and_the_rest_is_checked() {
     let fake = Fake::start();

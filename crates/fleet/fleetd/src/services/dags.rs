@@ -129,8 +129,8 @@ impl DagService for Services {
         let wanted = request.dag.ok_or_else(|| ApiError::required("dag"))?;
         let name = name::dag("dag.name", &wanted.name).map_err(ApiError::from)?;
         let mut patch = dag::patch(&wanted, request.update_mask.as_ref())?;
-        if let Some(nodes) =
-            patch.nodes.as_mut().filter(|nodes| configurations::name_secrets(nodes))
+        if let Some(nodes) = patch.nodes.as_mut()
+            && configurations::name_secrets(nodes, &wanted.etag)?
         {
             let stored = self.dag(&caller, name.clone()).await?;
             configurations::keep_secrets(nodes, &stored.spec.nodes);

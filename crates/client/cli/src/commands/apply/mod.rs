@@ -216,7 +216,10 @@ async fn apply_as<R: FileResource>(
 fn at_place(field: &str, document: &Document, failure: Failure) -> Failure {
     failure.in_file(|path, message| {
         let path = path.strip_prefix(field)?.strip_prefix('.')?;
-        Some(document.error_in(path, message, None))
+        // The place of what is missing is that of the document, which does not say what it is about.
+        let is_there = path.split(['.', '[']).next().is_some_and(|key| document.has(key));
+        let named = if is_there { message.to_owned() } else { format!("{path}: {message}") };
+        Some(document.error_in(path, &named, None))
     })
 }
 
