@@ -8,8 +8,8 @@ use snic_api::connect::Target;
 /// The settings file, unless `--config` names another.
 pub const DEFAULT_PATH: &str = "/etc/snic/cdi.toml";
 
-/// Name of the program in its identity, unless the settings have another.
-const PROGRAM: &str = "cdi";
+/// Identity of the program, before the name of its host, unless the settings have another.
+const PROGRAM: &str = "orchestrator/cdi";
 
 /// The settings.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

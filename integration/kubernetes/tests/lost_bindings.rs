@@ -92,7 +92,7 @@ impl Node {
                 endpoint: format!("unix:{}", path.join("snicd.sock").display()),
                 ..Target::default()
             }
-            .for_program("kubelet"),
+            .for_program("orchestrator/kubelet"),
             node: "node-1".into(),
             pod_resources: path.join(socket),
             cdi_dir: Some(path.join("cdi")),

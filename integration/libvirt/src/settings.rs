@@ -8,8 +8,8 @@ use snic_api::connect::Target;
 
 /// The settings file, unless `--config` names another.
 pub const DEFAULT_PATH: &str = "/etc/snic/hook.toml";
-/// Name of the program in its identity, unless the settings have another.
-const PROGRAM: &str = "libvirt";
+/// Identity of the program, before the name of its host, unless the settings have another.
+const PROGRAM: &str = "orchestrator/libvirt";
 
 /// Fate of a domain's start while the daemon does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]

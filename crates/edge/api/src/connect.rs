@@ -122,25 +122,33 @@ fn host_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default()
 }
 
-/// Id of a program on a host: the first label of the host's name, as far as an id may have its characters.
+/// Identity of a program on a host: the first label of the host's name, as far as an id may have its characters.
 fn program_on(program: &str, host: &str) -> String {
     let label = host.trim().split('.').next().unwrap_or_default().to_ascii_lowercase();
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     let label: String = label.chars().map(plain).collect();
-    let id: String = format!("{program}-{label}").chars().take(ID_CHARS_MAX).collect();
-    id.trim_end_matches('-').to_owned()
+    let kind_chars = program.find('/').map_or(0, |at| at + 1);
+    let all: String =
+        format!("{program}-{label}").chars().take(kind_chars + ID_CHARS_MAX).collect();
+    all.trim_end_matches('-').to_owned()
 }
 
 /// The transport of generated clients.
 pub type Connection = InterceptedService<Channel, Sender>;
 
 impl Target {
-    /// With an identity that names the program and its host, such as `orchestrator/libvirt-node1`, where the settings name
-    /// none: so an audit log says who called, though many hosts have the same settings.
+    /// With an identity of a program that names its host too, such as `orchestrator/libvirt-node1` for `orchestrator/libvirt`,
+    /// where the settings name none: so an audit log says who called, though many hosts have the same settings.
     #[must_use]
-    pub fn for_program(mut self, program: &str) -> Self {
+    pub fn for_program(self, program: &str) -> Self {
+        self.for_program_on(program, &host_name())
+    }
+
+    /// The same for a program that knows its host by another name than the kernel's, which in a container is the container's.
+    #[must_use]
+    pub fn for_program_on(mut self, program: &str, host: &str) -> Self {
         if self.identity.is_none() && self.endpoint.starts_with("unix:") {
-            self.identity = Some(format!("orchestrator/{}", program_on(program, &host_name())));
+            self.identity = Some(program_on(program, host));
         }
         self
     }
@@ -220,27 +228,39 @@ mod tests {
             ..at("https://localhost:1")
         };
         assert!(error(tls).await.contains("/nonexistent/x.pem"));
-        let absent = error(at("unix:/nonexistent/snicd.sock").for_program("test")).await;
+        let absent =
+            error(at("unix:/nonexistent/snicd.sock").for_program("orchestrator/test")).await;
         assert!(absent.contains("unix:/nonexistent/snicd.sock does not answer"), "{absent}");
     }
 
     #[test]
     fn a_program_names_itself_and_its_host_unless_the_settings_name_another() {
-        for (host, id) in [
-            ("node1.example.org\n", "libvirt-node1"),
-            ("Rack_2-Node.3", "libvirt-rack-2-node"),
-            ("", "libvirt"),
-            ("-", "libvirt"),
+        for (host, identity) in [
+            ("node1.example.org\n", "orchestrator/libvirt-node1"),
+            ("Rack_2-Node.3", "orchestrator/libvirt-rack-2-node"),
+            ("", "orchestrator/libvirt"),
+            ("-", "orchestrator/libvirt"),
         ] {
-            assert_eq!(program_on("libvirt", host), id, "{host:?}");
+            assert_eq!(program_on("orchestrator/libvirt", host), identity, "{host:?}");
         }
-        let long = program_on("libvirt", &"n".repeat(64));
-        assert_eq!(long.len(), ID_CHARS_MAX);
-        let named = Target::default().for_program("libvirt").identity.expect("over a unix socket");
-        assert!(named.starts_with("orchestrator/libvirt"), "{named}");
+        let long = program_on("orchestrator/libvirt", &"n".repeat(64));
+        assert_eq!(long.len(), "orchestrator/".len() + ID_CHARS_MAX);
+        let named = Target::default().for_program("orchestrator/libvirt").identity;
+        let kernel = std::process::Command::new("uname").arg("-n").output().expect("uname runs");
+        let host = String::from_utf8_lossy(&kernel.stdout).into_owned();
+        assert_eq!(named, Some(program_on("orchestrator/libvirt", &host)));
+        let node = Target::default().for_program_on("operator/dra", "node1.example.org");
+        assert_eq!(node.identity.as_deref(), Some("operator/dra-node1"));
         let stated = Target { identity: Some("orchestrator/h1".into()), ..Target::default() };
-        assert_eq!(stated.for_program("libvirt").identity.as_deref(), Some("orchestrator/h1"));
+        assert_eq!(
+            stated.for_program("orchestrator/libvirt").identity.as_deref(),
+            Some("orchestrator/h1")
+        );
         let tls = Target { endpoint: "https://localhost:1".into(), ..Target::default() };
-        assert_eq!(tls.for_program("libvirt").identity, None, "the certificate says who it is");
+        assert_eq!(
+            tls.for_program("orchestrator/libvirt").identity,
+            None,
+            "the certificate says who it is"
+        );
     }
 }

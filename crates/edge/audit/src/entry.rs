@@ -108,19 +108,18 @@ impl Entry {
             (Caller::Tenant(_), Some((kind @ ("operator" | "orchestrator"), _))) => kind,
             _ => &self.caller,
         };
+        let is_own = match reader {
+            Caller::Tenant(own) => tenant_of(&self.caller) == Some(own.as_str()),
+            Caller::Operator(_) | Caller::Orchestrator(_) => true,
+        };
         v1::AuditEntry {
             // It counts everybody's calls.
             number: if matches!(reader, Caller::Tenant(_)) { 0 } else { self.number },
             time: Some(snic_api::convert::timestamp(Timestamp::from_nanos(self.time))),
             caller: caller.to_owned(),
             // Whose calls they are not does not learn from where others manage the server.
-            peer: match reader {
-                Caller::Tenant(own) if tenant_of(&self.caller) != Some(own.as_str()) => {
-                    String::new()
-                }
-                _ => self.peer.clone(),
-            },
-            identity: self.identity.clone(),
+            peer: if is_own { self.peer.clone() } else { String::new() },
+            identity: if is_own { self.identity.clone() } else { String::new() },
             method: self.method.clone(),
             resource: self.resource.clone(),
             tenant: self.tenant.clone(),
