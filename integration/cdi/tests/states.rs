@@ -37,6 +37,7 @@ fn bookmark() -> WatchBindingsResponse {
 
 fn target(socket: &Path) -> Target {
     Target { endpoint: format!("unix:{}", socket.display()), ..Target::default() }
+        .for_program("orchestrator/cdi")
 }
 
 /// The files after the daemon has sent these events; the last one is a new binding of its own, so

@@ -12,6 +12,8 @@ use crate::resource_name::{self, InvalidResourceName};
 
 /// The settings file, unless `--config` names another.
 pub const DEFAULT_PATH: &str = "/etc/snic/device-plugin.toml";
+/// Identity of the program, before the name of its host, unless the settings have another.
+const PROGRAM: &str = "orchestrator/kubelet";
 /// Most devices of a resource: one heartbeat names them all.
 const DEVICES_MAX: u32 = 1_000;
 /// Leases that the daemon accepts, in seconds.
@@ -102,7 +104,7 @@ impl Default for Settings {
     fn default() -> Self {
         let plugins = Path::new("/var/lib/kubelet/device-plugins");
         Self {
-            daemon: Target { identity: Some("orchestrator/kubelet".into()), ..Target::default() },
+            daemon: Target::default(),
             node: String::new(),
             kubelet_dir: plugins.into(),
             pod_resources: "/var/lib/kubelet/pod-resources/kubelet.sock".into(),
@@ -145,6 +147,7 @@ impl Settings {
         if settings.node.is_empty() {
             settings.node = std::env::var("NODE_NAME").unwrap_or_default();
         }
+        settings.daemon = settings.daemon.for_program_on(PROGRAM, &settings.node);
         settings.check()?;
         Ok(settings)
     }
@@ -259,6 +262,16 @@ mod tests {
         assert!(read(GOOD).is_ok());
         let error = read(&GOOD.replace(good, bad)).expect_err(said).to_string();
         assert!(error.contains(said), "{error}");
+    }
+
+    #[test]
+    fn each_node_calls_by_a_name_of_its_own_unless_the_settings_say_another() {
+        let identity = |more: &str| read(&(GOOD.to_owned() + more)).expect("valid").daemon.identity;
+        let own = Some("orchestrator/kubelet-n1".to_owned());
+        assert_eq!(identity(""), own);
+        assert_eq!(identity("[daemon]\nendpoint = \"unix:/x\""), own);
+        let said = identity("[daemon]\nidentity = \"orchestrator/k\"");
+        assert_eq!(said.as_deref(), Some("orchestrator/k"));
     }
 
     #[test]

@@ -91,7 +91,8 @@ impl Node {
             daemon: Target {
                 endpoint: format!("unix:{}", path.join("snicd.sock").display()),
                 ..Target::default()
-            },
+            }
+            .for_program("orchestrator/kubelet"),
             node: "node-1".into(),
             pod_resources: path.join(socket),
             cdi_dir: Some(path.join("cdi")),

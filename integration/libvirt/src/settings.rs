@@ -8,6 +8,8 @@ use snic_api::connect::Target;
 
 /// The settings file, unless `--config` names another.
 pub const DEFAULT_PATH: &str = "/etc/snic/hook.toml";
+/// Identity of the program, before the name of its host, unless the settings have another.
+const PROGRAM: &str = "orchestrator/libvirt";
 
 /// Fate of a domain's start while the daemon does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -42,7 +44,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            daemon: Target { identity: Some("orchestrator/libvirt".into()), ..Target::default() },
+            daemon: Target::default().for_program(PROGRAM),
             timeout_seconds: 30,
             when_down: WhenDown::Refuse,
             domain_log_dir: "/var/log/libvirt/qemu".into(),
@@ -67,7 +69,9 @@ impl Settings {
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        let settings: Self = toml::from_str(text).map_err(|error| error.message().to_owned())?;
+        let mut settings: Self =
+            toml::from_str(text).map_err(|error| error.message().to_owned())?;
+        settings.daemon = settings.daemon.for_program(PROGRAM);
         if settings.timeout_seconds == 0 || settings.heartbeat_seconds == 0 {
             return Err("timeout_seconds and heartbeat_seconds must be at least 1".into());
         }
@@ -89,6 +93,11 @@ mod tests {
         assert_eq!(Settings::parse(""), Ok(Settings::default()));
         let allow = Settings::parse("when_down = \"allow\"").expect("valid");
         assert_eq!(allow.when_down, WhenDown::Allow);
+        let endpoint = Settings::parse("[daemon]\nendpoint = \"unix:/x\"").expect("valid");
+        let identity = endpoint.daemon.identity.expect("its own");
+        assert!(identity.starts_with("orchestrator/libvirt"), "{identity}");
+        let own = Settings::parse("[daemon]\nidentity = \"orchestrator/h1\"").expect("valid");
+        assert_eq!(own.daemon.identity.as_deref(), Some("orchestrator/h1"));
         for bad in ["colour = 1", "when_down = \"maybe\"", "timeout_seconds = 0", "x"] {
             assert!(Settings::parse(bad).is_err(), "{bad}");
         }

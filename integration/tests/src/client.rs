@@ -142,6 +142,7 @@ impl TestClient {
             tenant_id: id.to_owned(),
             tenant: Some(tenant),
             request_id: String::new(),
+            validate_only: false,
         };
         self.tenants().create_tenant(request).await.map(|_| ())
     }
@@ -165,6 +166,7 @@ impl TestClient {
                 nt_type_id: nt.id.to_string(),
                 nt_type: Some(convert::nt_type::nt_type_to_wire(nt)),
                 request_id: String::new(),
+                validate_only: false,
             };
             self.network_tasks()
                 .create_nt_type(request)
@@ -211,6 +213,7 @@ impl TestClient {
             // What its NTs alone give need not be declared.
             identity: wire.identity,
             regions: wire.regions,
+            validate_only: false,
         };
         let bytes = bytes::Bytes::from(bytes);
         let chunks = (0..bytes.len())
@@ -288,6 +291,7 @@ impl TestClient {
             rule_id: format!("function-{function}"),
             rule: Some(rule),
             request_id: String::new(),
+            validate_only: false,
         };
         let mut client = self.rules();
         client.create_rule(request).await.map(|_| ())

@@ -8,6 +8,7 @@ use snic_api::replies::ItemOf as _;
 use snic_api::v1::vm_binding::State;
 use snic_api::v1::{self, VmBinding};
 use snic_domain::{Bandwidth, DagName, DagSpec};
+use snic_integration::commands::operate;
 use snic_integration::{Home, TestClient, furnished, program};
 
 const UUID: &str = "123e4567-e89b-42d3-a456-426614174000";
@@ -32,10 +33,15 @@ struct Hook<'a> {
 
 impl Hook<'_> {
     fn configure(&self, more: &str) {
+        self.configure_as("identity = \"orchestrator/libvirt\"", more);
+    }
+
+    /// The same with a line of the table `daemon`.
+    fn configure_as(&self, identity: &str, more: &str) {
         let path = self.home.path();
         let text = format!(
             "{more}\ndomain_log_dir = {path:?}\nspool_dir = {:?}\nlibvirt_state_dir = {:?}\n\
-             [daemon]\nendpoint = \"unix:{}\"\nidentity = \"orchestrator/libvirt\"\n",
+             [daemon]\nendpoint = \"unix:{}\"\n{identity}\n",
             path.join("spool"),
             path.join("state"),
             self.home.socket().display()
@@ -43,8 +49,20 @@ impl Hook<'_> {
         std::fs::write(path.join("hook.toml"), text).expect("the folder takes files");
     }
 
+    /// The same call on a host of another name.
+    fn on_host(&self, host: &str, operation: &str, sub_operation: &str, xml: &str) -> Output {
+        let mut command = Command::new("unshare");
+        command.args(["--map-root-user", "--uts", "sh", "-c", "hostname $0 && exec \"$@\"", host]);
+        command.arg(program("snic-hook"));
+        self.run_in(command, &["web1", operation, sub_operation, "-"], xml)
+    }
+
     fn run(&self, words: &[&str], xml: &str) -> Output {
-        let mut child = Command::new(program("snic-hook"))
+        self.run_in(Command::new(program("snic-hook")), words, xml)
+    }
+
+    fn run_in(&self, mut command: Command, words: &[&str], xml: &str) -> Output {
+        let mut child = command
             .arg("--config")
             .arg(self.home.path().join("hook.toml"))
             .args(words)
@@ -209,4 +227,44 @@ fn a_daemon_that_does_not_speak_does_not_hold_libvirt() {
     let hook = Hook { home: &home };
     hook.configure("timeout_seconds = 1");
     assert!(hook.refused(&wish("<s:dag name='web'/>")).contains("cannot be reached"));
+}
+
+/// Many hosts have the same settings. Their hooks name program and host, which the log marks as long as nobody else says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_audit_log_tells_hosts_with_the_same_settings_apart() {
+    let home = Home::new();
+    let daemon = home.start().await;
+    furnished(&home, &["web", "mail"]).await;
+    let hook = Hook { home: &home };
+    let xml = wish("<s:dag name='web'/>");
+    hook.configure_as("", "");
+    for host in ["node1", "node2.example.org"] {
+        for (operation, sub_operation) in [("prepare", "begin"), ("release", "end")] {
+            let output = hook.on_host(host, operation, sub_operation, &xml);
+            assert!(output.status.success(), "{output:?}");
+        }
+    }
+    let log = operate(&home, "audit").expect("an operator");
+    for host in ["node1", "node2"] {
+        let stated = format!(" orchestrator/libvirt-{host} (stated, uid ");
+        let found: Vec<_> = log.lines().filter(|line| line.contains(&stated)).collect();
+        assert_eq!(found.len(), 2, "bound and unbound by {host}: {log}");
+        assert!(found.iter().all(|line| line.contains(UUID)), "{log}");
+    }
+    let _ = daemon.kill();
+
+    // A user who is one host by the settings cannot be another.
+    let text = std::fs::read_to_string(home.settings()).expect("they are there");
+    let text = text.replace("\"orchestrator/*\"", "\"orchestrator/libvirt-node1\"");
+    std::fs::write(home.settings(), text).expect("the folder takes files");
+    let daemon = home.start().await;
+    let output = hook.on_host("node1", "prepare", "begin", &xml);
+    assert!(output.status.success(), "{output:?}");
+    let output = hook.on_host("node2", "release", "end", &xml);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("may not be orchestrator/libvirt-node2 on this socket"), "{said}");
+    let log = operate(&home, "audit").expect("an operator");
+    let proven = log.lines().rev().find(|line| line.contains(UUID)).expect("it is logged");
+    assert!(proven.contains(" orchestrator/libvirt-node1 (uid "), "{log}");
+    let _ = daemon.kill();
 }

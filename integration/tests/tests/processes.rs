@@ -5,6 +5,7 @@
 #[allow(clippy::unwrap_used, reason = "a helper that fails, fails its test")]
 #[path = "../../../crates/stores/store-etcd/tests/real/cluster.rs"]
 mod cluster;
+mod documented_commands;
 #[allow(dead_code, reason = "shared with the tests of a fleet that fails")]
 #[allow(clippy::unwrap_used, reason = "a helper that fails, fails its test")]
 #[path = "fleet/network.rs"]

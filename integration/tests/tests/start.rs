@@ -196,6 +196,7 @@ async fn without_a_card_the_daemon_starts_and_says_why_nothing_fits() {
             ..Default::default()
         }),
         request_id: String::new(),
+        validate_only: false,
     };
     client.network_tasks().create_nt_type(nt).await.expect("NT types need no card");
     let name =
@@ -248,6 +249,6 @@ fn the_quickstart_shows_regions_mappings_and_traffic_and_can_be_repeated() {
         assert!(first.contains(part), "{part:?} is missing in\n{first}");
     }
     let second = quickstart(folder.path());
-    assert!(second.contains("NT types: 8 registered, 0 new"), "{second}");
+    assert!(second.contains("NT types: 12 registered, 0 new"), "{second}");
     assert!(second.contains("table version): 0"), "{second}");
 }

@@ -1,9 +1,11 @@
 //! NT types by name.
 
+use std::collections::BTreeMap;
+
 use crate::aging::KeyedHash;
 use snic_domain::Timestamp;
 
-use crate::config::{InvalidConfiguration, Schema};
+use crate::config::{InvalidConfiguration, SHOWN_SECRET, Schema, Secret, shown_secret};
 use crate::task::{NetworkTask, NtInstance};
 use crate::tasks;
 
@@ -70,6 +72,35 @@ pub fn check(nt_type: &str, json: &str) -> Result<(), InvalidConfiguration> {
 pub fn redacted(nt_type: &str, json: &str) -> Option<serde_json::Value> {
     let schema = schema(nt_type).ok()?;
     schema.check(schema.version, json.as_bytes()).ok().map(|configuration| configuration.redacted())
+}
+
+/// A configuration with the secrets themselves where their digests stand, as far as one of `known` has them: what
+/// [`redacted`] showed can be given back. `known` are NT types with their configurations. `None` where no digest stands, or
+/// it is no configuration.
+pub fn with_secrets(nt_type: &str, json: &str, known: &[(&str, &str)]) -> Option<String> {
+    if !json.contains(SHOWN_SECRET) {
+        return None;
+    }
+    let mut secrets = BTreeMap::new();
+    for (nt_type, json) in known {
+        let (Ok(schema), Ok(mut document)) = (schema(nt_type), serde_json::from_str(json)) else {
+            continue;
+        };
+        schema.visit_secrets(&mut document, &mut |text| {
+            if let Ok(secret) = text.parse::<Secret>() {
+                secrets.insert(shown_secret(secret.digest()), text.clone());
+            }
+        });
+    }
+    let mut document = serde_json::from_str(json).ok()?;
+    let mut replaced = 0;
+    schema(nt_type).ok()?.visit_secrets(&mut document, &mut |text| {
+        if let Some(secret) = secrets.get(text) {
+            text.clone_from(secret);
+            replaced += 1;
+        }
+    });
+    (replaced > 0).then(|| document.to_string())
 }
 
 /// The schema of an NT type's configurations.

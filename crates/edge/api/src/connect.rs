@@ -22,7 +22,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(10);
 pub struct Target {
     /// `https://host:port` or `unix:/path`.
     pub endpoint: String,
-    /// Over a unix socket: the program's identity, such as `orchestrator/libvirt`.
+    /// Over a unix socket: the program's identity, such as `orchestrator/libvirt`; see [`Target::for_program`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
     /// Over TLS (all three are PEM files): the authority of the daemon's certificate.
@@ -40,7 +40,7 @@ impl Default for Target {
     fn default() -> Self {
         Self {
             endpoint: "unix:/run/snic/snicd.sock".into(),
-            identity: Some("orchestrator/host".into()),
+            identity: None,
             ca: None,
             certificate: None,
             key: None,
@@ -114,10 +114,45 @@ impl Interceptor for Sender {
     }
 }
 
+/// Longest id, in characters.
+const ID_CHARS_MAX: usize = 63;
+
+/// The host's name, as the kernel has it; empty where it has none.
+fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default()
+}
+
+/// Identity of a program on a host: the first label of the host's name, as far as an id may have its characters.
+fn program_on(program: &str, host: &str) -> String {
+    let label = host.trim().split('.').next().unwrap_or_default().to_ascii_lowercase();
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    let label: String = label.chars().map(plain).collect();
+    let kind_chars = program.find('/').map_or(0, |at| at + 1);
+    let all: String =
+        format!("{program}-{label}").chars().take(kind_chars + ID_CHARS_MAX).collect();
+    all.trim_end_matches('-').to_owned()
+}
+
 /// The transport of generated clients.
 pub type Connection = InterceptedService<Channel, Sender>;
 
 impl Target {
+    /// With an identity of a program that names its host too, such as `orchestrator/libvirt-node1` for `orchestrator/libvirt`,
+    /// where the settings name none: so an audit log says who called, though many hosts have the same settings.
+    #[must_use]
+    pub fn for_program(self, program: &str) -> Self {
+        self.for_program_on(program, &host_name())
+    }
+
+    /// The same for a program that knows its host by another name than the kernel's, which in a container is the container's.
+    #[must_use]
+    pub fn for_program_on(mut self, program: &str, host: &str) -> Self {
+        if self.identity.is_none() && self.endpoint.starts_with("unix:") {
+            self.identity = Some(program_on(program, host));
+        }
+        self
+    }
+
     fn settings(&self, rule: &'static str) -> ConnectError {
         ConnectError::Settings { endpoint: self.endpoint.clone(), rule }
     }
@@ -161,7 +196,7 @@ impl Target {
             (endpoint.tls_config(self.tls()?).map_err(|e| self.unreachable(&e))?, None)
         } else if self.endpoint.starts_with("unix:/") {
             let identity = self.identity.as_ref().and_then(|text| text.parse().ok());
-            let rule = "unix: requires an identity, e.g. orchestrator/host";
+            let rule = "unix: requires an identity, e.g. orchestrator/libvirt";
             (endpoint, Some(identity.ok_or_else(|| self.settings(rule))?))
         } else {
             return Err(self.settings(form));
@@ -184,8 +219,7 @@ mod tests {
         let at = |endpoint: &str| Target { endpoint: endpoint.into(), ..Target::default() };
         assert!(error(at("http://example.org")).await.contains("https://host:port"));
         assert!(error(at("https://localhost:1")).await.contains("ca, certificate and key"));
-        let nobody = Target { identity: None, ..Target::default() };
-        assert!(error(nobody).await.contains("identity"));
+        assert!(error(Target::default()).await.contains("identity"));
         let unread = "/nonexistent/x.pem".into();
         let tls = Target {
             ca: Some(PathBuf::from("/nonexistent/ca.pem")),
@@ -194,7 +228,39 @@ mod tests {
             ..at("https://localhost:1")
         };
         assert!(error(tls).await.contains("/nonexistent/x.pem"));
-        let absent = error(at("unix:/nonexistent/snicd.sock")).await;
+        let absent =
+            error(at("unix:/nonexistent/snicd.sock").for_program("orchestrator/test")).await;
         assert!(absent.contains("unix:/nonexistent/snicd.sock does not answer"), "{absent}");
+    }
+
+    #[test]
+    fn a_program_names_itself_and_its_host_unless_the_settings_name_another() {
+        for (host, identity) in [
+            ("node1.example.org\n", "orchestrator/libvirt-node1"),
+            ("Rack_2-Node.3", "orchestrator/libvirt-rack-2-node"),
+            ("", "orchestrator/libvirt"),
+            ("-", "orchestrator/libvirt"),
+        ] {
+            assert_eq!(program_on("orchestrator/libvirt", host), identity, "{host:?}");
+        }
+        let long = program_on("orchestrator/libvirt", &"n".repeat(64));
+        assert_eq!(long.len(), "orchestrator/".len() + ID_CHARS_MAX);
+        let named = Target::default().for_program("orchestrator/libvirt").identity;
+        let kernel = std::process::Command::new("uname").arg("-n").output().expect("uname runs");
+        let host = String::from_utf8_lossy(&kernel.stdout).into_owned();
+        assert_eq!(named, Some(program_on("orchestrator/libvirt", &host)));
+        let node = Target::default().for_program_on("operator/dra", "node1.example.org");
+        assert_eq!(node.identity.as_deref(), Some("operator/dra-node1"));
+        let stated = Target { identity: Some("orchestrator/h1".into()), ..Target::default() };
+        assert_eq!(
+            stated.for_program("orchestrator/libvirt").identity.as_deref(),
+            Some("orchestrator/h1")
+        );
+        let tls = Target { endpoint: "https://localhost:1".into(), ..Target::default() };
+        assert_eq!(
+            tls.for_program("orchestrator/libvirt").identity,
+            None,
+            "the certificate says who it is"
+        );
     }
 }

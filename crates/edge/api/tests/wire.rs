@@ -202,9 +202,19 @@ fn every_change_can_be_repeated_and_guarded() {
         "WhoAmI",
         "CheckAccess",
     ];
-    // Where the answer depends on what the cards have left, or would do; what others need is in the request
-    // and in what the caller can read.
-    let dry_runs = ["CreateDag", "BatchCreateDags", "UpdateDag", "OptimizeCard"];
+    // All that a file that is applied can say, and what the cards would do.
+    let dry_runs = [
+        "CreateTenant",
+        "UpdateTenant",
+        "CreateNtType",
+        "UploadBitstream",
+        "CreateDag",
+        "BatchCreateDags",
+        "UpdateDag",
+        "CreateRule",
+        "UpdateRule",
+        "OptimizeCard",
+    ];
     let unguarded = [
         // It is set as a whole, and whoever ends it need not know who began it.
         "SetMaintenance",

@@ -11,6 +11,11 @@ pub const ALLOW: &str = "ALLOW";
 /// The decision that the caller may not.
 pub const DENY: &str = "DENY";
 
+/// The caller's identity is that of its certificate, or of the user that opened the unix socket.
+pub const PROVEN: &str = "PROVEN";
+/// The program that opened the unix socket says its own name, as its user may.
+pub const STATED: &str = "STATED";
+
 /// A call that changed something or attempted to: see `AuditEntry` of the API. Empty fields are left
 /// out of the line.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +26,9 @@ pub struct Entry {
     pub time: u64,
     /// The caller, such as `operator/root` or `tenant/acme/bob`; [`crate::NOBODY`] without an identity.
     pub caller: String,
+    /// [`PROVEN`] or [`STATED`]: whether the server knows the caller's name from others than the caller.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub identity: String,
     /// Where the call came from: an address with its port, or the user and process on the unix socket.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub peer: String,
@@ -100,18 +108,18 @@ impl Entry {
             (Caller::Tenant(_), Some((kind @ ("operator" | "orchestrator"), _))) => kind,
             _ => &self.caller,
         };
+        let is_own = match reader {
+            Caller::Tenant(own) => tenant_of(&self.caller) == Some(own.as_str()),
+            Caller::Operator(_) | Caller::Orchestrator(_) => true,
+        };
         v1::AuditEntry {
             // It counts everybody's calls.
             number: if matches!(reader, Caller::Tenant(_)) { 0 } else { self.number },
             time: Some(snic_api::convert::timestamp(Timestamp::from_nanos(self.time))),
             caller: caller.to_owned(),
             // Whose calls they are not does not learn from where others manage the server.
-            peer: match reader {
-                Caller::Tenant(own) if tenant_of(&self.caller) != Some(own.as_str()) => {
-                    String::new()
-                }
-                _ => self.peer.clone(),
-            },
+            peer: if is_own { self.peer.clone() } else { String::new() },
+            identity: if is_own { self.identity.clone() } else { String::new() },
             method: self.method.clone(),
             resource: self.resource.clone(),
             tenant: self.tenant.clone(),

@@ -30,7 +30,7 @@ use parking_lot::{Condvar, Mutex};
 use snic_domain::Timestamp;
 use snic_telemetry::metrics::AUDIT_LOST;
 
-pub use entry::{ALLOW, DENY, Entry, Filter};
+pub use entry::{ALLOW, DENY, Entry, Filter, PROVEN, STATED};
 pub use subject::{RequestSubject, subject};
 
 use entry::tenant_of;

@@ -149,6 +149,7 @@ mod tests {
             rule_id: "r".into(),
             rule: Some(rule),
             request_id: String::new(),
+            validate_only: false,
         };
         let found = subject("ClassificationService/CreateRule", &framed(&request));
         assert_eq!(found.tenant, "tenants/globex");

@@ -13,6 +13,7 @@ fn settings(folder: &std::path::Path) -> AuditSettings {
 fn entry(caller: &str, resource: &str, tenant: &str) -> Entry {
     Entry {
         caller: caller.into(),
+        identity: PROVEN.into(),
         peer: "192.0.2.7:51612".into(),
         method: "DagService/CreateDag".into(),
         resource: resource.into(),
@@ -192,10 +193,12 @@ fn a_tenant_sees_its_own_calls_and_what_the_operator_did_to_it() {
     assert!(numbers(Caller::Orchestrator("libvirt".into())).is_empty());
     let places = |reader: Caller| {
         let (entries, _) = log.read(&all(reader.clone()), None, 99).expect("readable");
-        entries.iter().map(|entry| entry.to_wire(&reader).peer.len()).collect::<Vec<_>>()
+        let wire = entries.iter().map(|entry| entry.to_wire(&reader));
+        wire.map(|entry| (entry.peer.len(), entry.identity.len())).collect::<Vec<_>>()
     };
-    assert_eq!(places(of_tenant("acme")), [15, 0, 15], "not from where operators come");
-    assert_eq!(places(operator()), [15; 7]);
+    let own = [(15, 6), (0, 0), (15, 6)];
+    assert_eq!(places(of_tenant("acme")), own, "not from where operators come, and how");
+    assert_eq!(places(operator()), [(15, 6); 7]);
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use serde_json::Value;
 use snic_api::convert::{FieldProblem, Problems};
 use snic_api::error::ApiError;
-use snic_api::v1;
-use snic_domain::{Caller, IdleTask, Node, NtTypeId};
+use snic_api::v1::{self, ErrorReason};
+use snic_domain::{Caller, IdleTask, Node, NtConfiguration, NtTypeId};
 use snic_nts::config::InvalidConfiguration;
 
 use crate::workshop::Workshop;
@@ -77,6 +77,39 @@ pub fn shown(node: &Node) -> Option<Value> {
     Some(snic_nts::redacted(node.nt.as_str(), configuration.expose()).unwrap_or_default())
 }
 
+/// Whether a digest stands in a configuration as it stands for a secret where one is shown.
+///
+/// # Errors
+/// One does, and the update has no etag: another update could give the DAG other secrets before it.
+pub fn name_secrets(nodes: &[Node], etag: &str) -> Result<bool, ApiError> {
+    let configurations = nodes.iter().filter_map(|node| node.configuration.as_ref());
+    let named = configurations.map(NtConfiguration::expose).any(|json| json.contains("sha256:"));
+    if named && etag.is_empty() {
+        let what = "required with digests of secrets: give the etag of the DAG as it was read";
+        return Err(ApiError::in_field(ErrorReason::FieldRequired, "dag.etag", what));
+    }
+    Ok(named)
+}
+
+/// Puts secrets that a DAG has into new nodes of it, where these have the digests of them as [`shown`] printed: what was
+/// read can be written again. A digest of any other secret stays, and is refused as one.
+pub fn keep_secrets(nodes: &mut [Node], stored: &[Node]) {
+    let of_provider = |node: &&Node| node.nt.owner().is_none();
+    let known: Vec<(&str, &str)> = stored
+        .iter()
+        .filter(of_provider)
+        .filter_map(|node| Some((node.nt.as_str(), node.configuration.as_ref()?.expose())))
+        .collect();
+    for node in nodes.iter_mut().filter(|node| node.nt.owner().is_none()) {
+        let configuration = node.configuration.as_ref().map(NtConfiguration::expose);
+        let with =
+            configuration.and_then(|json| snic_nts::with_secrets(node.nt.as_str(), json, &known));
+        if let Some(with) = with {
+            node.configuration = Some(NtConfiguration::new(&with));
+        }
+    }
+}
+
 /// Whether nodes of an NT type of the provider take a configuration: software cards do with packets what it says.
 pub fn is_configurable(nt: &NtTypeId) -> bool {
     snic_nts::schema(nt.as_str()).is_ok()
@@ -105,7 +138,7 @@ pub fn warnings(idle: &[IdleTask]) -> Vec<v1::Warning> {
 
 #[cfg(test)]
 mod tests {
-    use snic_domain::{NodeId, NtConfiguration, NtTypeId};
+    use snic_domain::{NodeId, NtTypeId};
     use tonic::Status;
     use tonic_types::StatusExt as _;
 
@@ -177,5 +210,41 @@ mod tests {
         );
         let shown = shown(&node("esp", &json)).expect("it is set").to_string();
         assert!(!shown.contains(&key) && shown.contains("sha256:"), "{shown}");
+    }
+
+    #[tokio::test]
+    async fn what_is_shown_of_a_dag_can_be_changed_and_given_back_to_it_and_to_no_other() {
+        let esp = |key: &str, spi: u32| {
+            let json = format!(
+                r#"{{"local":"192.0.2.1","remote":"192.0.2.2","local_prefixes":["10.0.0.0/8"],
+                   "remote_prefixes":["10.1.0.0/16"],"outbound":{{"spi":{spi},"key":"{key}"}},
+                   "inbound":[{{"spi":256,"key":"{}"}}]}}"#,
+                key.replace('a', "1"),
+            );
+            node("esp", &json)
+        };
+        let stored = esp(&"ab".repeat(20), 256);
+        let text = shown(&stored).expect("it is set").to_string();
+        // Another field is changed, and the secrets stay what they are.
+        let mut changed = [node("esp", &text.replacen("\"spi\":256", "\"spi\":300", 1))];
+        keep_secrets(&mut changed, std::slice::from_ref(&stored));
+        let json = |node: &Node| -> Value {
+            let configuration = node.configuration.as_ref().expect("it is set");
+            serde_json::from_str(configuration.expose()).expect("JSON")
+        };
+        let expected = [esp(&"ab".repeat(20), 300), stored.clone()].map(|node| json(&node));
+        assert!(expected.contains(&json(&changed[0])), "{text}");
+        assert!(checked(&changed).await.is_ok(), "{:?}", checked(&changed).await);
+        // A digest is not a way to another DAG's secret.
+        let mut foreign = [node("esp", &text)];
+        keep_secrets(&mut foreign, &[esp(&"cd".repeat(20), 256)]);
+        assert_eq!(json(&foreign[0]), json(&node("esp", &text)));
+        assert!(name_secrets(&foreign, "").is_err(), "another update may be faster");
+        assert!(name_secrets(&foreign, "0f").expect("guarded"));
+        assert!(!name_secrets(std::slice::from_ref(&stored), "").expect("there are none"));
+        let refused = Status::from(checked(&foreign).await.expect_err("no such secret"));
+        assert!(refused.message().contains("outbound.key"), "{refused}");
+        keep_secrets(&mut foreign, &[node("aes", &text), node("acme.esp", &text)]);
+        assert!(checked(&foreign).await.is_err());
     }
 }

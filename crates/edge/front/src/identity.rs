@@ -353,6 +353,11 @@ impl UnixUser {
         }
         Err(NoIdentity::NotAllowed { user: self.uid, identity: text.chars().take(80).collect() })
     }
+
+    /// Whether the user has exactly this identity, by the settings: with `*` it names itself, as it likes.
+    pub fn is_named(&self, identity: &CallerIdentity) -> bool {
+        self.allowed.iter().any(|allowed| matches!(allowed, Allowed::One(one) if one == identity))
+    }
 }
 
 #[cfg(test)]

@@ -183,6 +183,15 @@ impl Peer {
             PeerIdentity::User(user) => user.identity(headers),
         }
     }
+
+    /// Whether an identity of this connection is proven: by the certificate, or by a user to whom the settings give exactly
+    /// this one. Otherwise the program that connected has stated it.
+    pub fn proves(&self, identity: &CallerIdentity) -> bool {
+        match &self.who {
+            PeerIdentity::Certificate(_) => true,
+            PeerIdentity::User(user) => user.is_named(identity),
+        }
+    }
 }
 
 #[derive(Debug)]

@@ -10,6 +10,10 @@ use snic_domain::TenantId;
 
 /// The settings file, unless `--config` names another.
 pub const DEFAULT_PATH: &str = "/etc/snic/dra.toml";
+/// Identity for bindings, before the name of the node, unless the settings have another.
+const DAEMON_IDENTITY: &str = "orchestrator/kubernetes";
+/// The same for reading cards and network tasks.
+const INVENTORY_IDENTITY: &str = "operator/kubernetes";
 /// Most virtual functions of a card, as SR-IOV has them.
 const FUNCTIONS_MAX: u32 = 256;
 /// Longest name of a network interface, in bytes: Linux's `IFNAMSIZ` without the zero.
@@ -91,10 +95,9 @@ pub enum InvalidDraSettings {
 
 impl Default for DraSettings {
     fn default() -> Self {
-        let identity = |name: &str| Target { identity: Some(name.to_owned()), ..Target::default() };
         Self {
-            daemon: identity("orchestrator/kubernetes"),
-            inventory: identity("operator/kubernetes"),
+            daemon: Target::default(),
+            inventory: Target::default(),
             node: String::new(),
             kubeconfig: None,
             plugins_dir: "/var/lib/kubelet/plugins".into(),
@@ -147,6 +150,8 @@ impl DraSettings {
         if settings.node.is_empty() {
             settings.node = std::env::var("NODE_NAME").unwrap_or_default();
         }
+        settings.daemon = settings.daemon.for_program_on(DAEMON_IDENTITY, &settings.node);
+        settings.inventory = settings.inventory.for_program_on(INVENTORY_IDENTITY, &settings.node);
         settings.check()?;
         Ok(settings)
     }
@@ -263,6 +268,17 @@ mod tests {
         assert!(read(GOOD).is_ok());
         let error = read(&GOOD.replace(good, bad)).expect_err(said).to_string();
         assert!(error.contains(said), "{error}");
+    }
+
+    #[test]
+    fn each_node_calls_by_a_name_of_its_own_unless_the_settings_say_another() {
+        let own = read(GOOD).expect("valid");
+        assert_eq!(own.daemon.identity.as_deref(), Some("orchestrator/kubernetes-n1"));
+        assert_eq!(own.inventory.identity.as_deref(), Some("operator/kubernetes-n1"));
+        let tables = "[daemon]\nendpoint = \"unix:/x\"\n[inventory]\nidentity = \"operator/o\"\n";
+        let mixed = read(&(GOOD.to_owned() + tables)).expect("valid");
+        assert_eq!(mixed.daemon.identity, own.daemon.identity);
+        assert_eq!(mixed.inventory.identity.as_deref(), Some("operator/o"));
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod value;
 pub(crate) use non_ip::NonIp;
 pub(crate) use schema::NON_IP;
 pub use schema::{Field, Kind, Schema};
+pub(crate) use schema::{SHOWN_SECRET, shown_secret};
 pub use value::{InvalidValue, IpPrefix, Mac, PortRange, Secret};
 
 use serde::de::DeserializeOwned;

@@ -122,11 +122,19 @@ impl Schema {
         Ok(Configuration { schema: self, document })
     }
 
+    /// Visits the text at each place of the document where a secret stands.
+    pub(crate) fn visit_secrets(&self, document: &mut Value, visit: &mut dyn FnMut(&mut String)) {
+        visit_object(self.fields, document, visit);
+    }
+
     /// The document with digests in place of secrets.
     pub(super) fn redact(&self, document: &Value) -> Value {
         redact_object(self.fields, document)
     }
 }
+
+/// Beginning of the text that stands for a secret.
+pub(crate) const SHOWN_SECRET: &str = "sha256:";
 
 fn check_object(
     path: &str,
@@ -250,7 +258,7 @@ fn redact_value(kind: &'static Kind, value: &Value) -> Value {
     match (kind, value) {
         (Kind::Secret { .. }, Value::String(text)) => {
             let digest = text.parse().map_or(Digest::of(&[]), |secret: Secret| secret.digest());
-            Value::String(format!("sha256:{digest}"))
+            Value::String(shown_secret(digest))
         }
         (Kind::Secret { .. }, _) => Value::Null,
         (Kind::Object(fields), _) => redact_object(fields, value),
@@ -261,6 +269,34 @@ fn redact_value(kind: &'static Kind, value: &Value) -> Value {
             entries.iter().map(|entry| redact_value(of, entry)).collect()
         }
         _ => value.clone(),
+    }
+}
+
+/// Text that stands for a secret wherever one is read back.
+pub(crate) fn shown_secret(digest: Digest) -> String {
+    format!("{SHOWN_SECRET}{digest}")
+}
+
+fn visit_object(fields: &'static [Field], value: &mut Value, visit: &mut dyn FnMut(&mut String)) {
+    let Value::Object(object) = value else { return };
+    for field in fields {
+        if let Some(value) = object.get_mut(field.name) {
+            visit_value(&field.kind, value, visit);
+        }
+    }
+}
+
+fn visit_value(kind: &'static Kind, value: &mut Value, visit: &mut dyn FnMut(&mut String)) {
+    match (kind, value) {
+        (Kind::Secret { .. }, Value::String(text)) => visit(text),
+        (Kind::Object(fields), value) => visit_object(fields, value, visit),
+        (Kind::Objects { fields, .. }, Value::Array(entries)) => {
+            entries.iter_mut().for_each(|entry| visit_object(fields, entry, visit));
+        }
+        (Kind::List { of, .. }, Value::Array(entries)) => {
+            entries.iter_mut().for_each(|entry| visit_value(of, entry, visit));
+        }
+        _ => {}
     }
 }
 

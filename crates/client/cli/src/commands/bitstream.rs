@@ -9,7 +9,7 @@ use snic_api::v1::upload_bitstream_request::Part;
 use snic_api::v1::{
     Bitstream, BitstreamHeader, DeleteBitstreamRequest, GetBitstreamRequest,
     RecommendBitstreamsRequest, RecommendBitstreamsResponse, RegionKind, RetryBitstreamRequest,
-    UploadBitstreamRequest,
+    UploadBitstreamRequest, UploadBitstreamResponse,
 };
 use snic_bitstream::TestBuild;
 use snic_bitstream::catalogue::{Catalogue, with_profiles};
@@ -310,19 +310,36 @@ pub(super) async fn send(
     header: BitstreamHeader,
     bytes: &Bytes,
 ) -> Result<Bitstream, Failure> {
+    let uploaded = transfer(client, header, bytes).await?;
+    uploaded.bitstream.ok_or_else(|| Failure::without("bitstream"))
+}
+
+/// Has the server check an upload, which keeps nothing of it.
+pub(super) async fn check(
+    client: &Client,
+    header: BitstreamHeader,
+    bytes: &Bytes,
+) -> Result<(), Failure> {
+    transfer(client, BitstreamHeader { validate_only: true, ..header }, bytes).await.map(drop)
+}
+
+async fn transfer(
+    client: &Client,
+    header: BitstreamHeader,
+    bytes: &Bytes,
+) -> Result<UploadBitstreamResponse, Failure> {
     let header = BitstreamHeader {
         digest: Digest::of(bytes).to_string(),
         size_bytes: bytes.len() as u64,
         request_id: request_id(),
         ..header
     };
-    let uploaded = client
+    client
         .call(messages(header, bytes), |client, request| async move {
             let request = request.map(tokio_stream::iter);
             client.bitstreams().upload_bitstream(request).await
         })
-        .await?;
-    uploaded.bitstream.ok_or_else(|| Failure::without("bitstream"))
+        .await
 }
 
 /// Reads a signature of 64 bytes. The server checks it too, but cannot name the file.

@@ -15,7 +15,12 @@ pub async fn run(session: &mut CliSession, command: NtCommand) -> Result<(), Fai
         NtCommand::Create(new) => {
             let nt_type_id = text::id(&names::nt_type(&new.name)?).to_owned();
             let nt_type = Some(resource(new));
-            let request = CreateNtTypeRequest { nt_type_id, nt_type, request_id: request_id() };
+            let request = CreateNtTypeRequest {
+                nt_type_id,
+                nt_type,
+                request_id: request_id(),
+                validate_only: false,
+            };
             let nt = call!(session.client()?, nts.create_nt_type => nt_type, request)?;
             session.output.one(&nt, views::nt_type)
         }

@@ -25,7 +25,8 @@ pub async fn run(session: &mut CliSession, command: RuleCommand) -> Result<(), F
                 description: new.notes.description,
                 ..Rule::default()
             });
-            let request = CreateRuleRequest { rule_id, rule, request_id: request_id() };
+            let request =
+                CreateRuleRequest { rule_id, rule, request_id: request_id(), validate_only: false };
             let rule = call!(session.client()?, rules.create_rule => rule, request)?;
             session.output.one(&rule, views::rule)
         }
@@ -92,6 +93,7 @@ async fn update(session: &mut CliSession, other: OtherRule) -> Result<(), Failur
         rule: Some(rule),
         update_mask: Some(FieldMask { paths }),
         request_id: request_id(),
+        validate_only: false,
     };
     let rule = call!(session.client()?, rules.update_rule => rule, request)?;
     session.output.one(&rule, views::rule)

@@ -21,6 +21,7 @@ pub async fn run(session: &mut CliSession, command: TenantCommand) -> Result<(),
                 tenant_id: text::id(&names::tenant(&name)?).to_owned(),
                 tenant: Some(tenant),
                 request_id: request_id(),
+                validate_only: false,
             };
             let tenant = call!(session.client()?, tenants.create_tenant => tenant, request)?;
             session.output.one(&tenant, views::tenant)
@@ -56,6 +57,7 @@ pub async fn run(session: &mut CliSession, command: TenantCommand) -> Result<(),
                 tenant: Some(Tenant { name, etag, labels, description, ..limits.tenant() }),
                 update_mask: Some(FieldMask { paths }),
                 request_id: request_id(),
+                validate_only: false,
             };
             let tenant = call!(session.client()?, tenants.update_tenant => tenant, request)?;
             session.output.one(&tenant, views::tenant)

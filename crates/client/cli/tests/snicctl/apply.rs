@@ -56,9 +56,10 @@ fn what_is_as_it_should_be_is_left_alone() {
 }
 
 #[test]
-fn a_dry_run_has_the_server_check_dags_and_changes_nothing() {
+fn a_dry_run_has_the_server_check_everything_and_changes_nothing() {
     let fake = Fake::start();
     fake.answer("GetTenant", &acme());
+    fake.answer("UpdateTenant", &acme());
     fake.refuse("GetDag", missing("DAG", "tenants/acme/dags/web"));
     fake.answer("CreateDag", &done(any("snic.control.v1.Dag", &fixtures::web())));
     let run = with_input(fake.endpoint(), "apply --dry-run -f -", ALL);
@@ -67,7 +68,61 @@ fn a_dry_run_has_the_server_check_dags_and_changes_nothing() {
     assert_eq!(lines(&run), expected);
     let dags: Vec<CreateDagRequest> = fake.asked("CreateDag");
     assert!(dags[0].validate_only);
-    assert!(fake.asked::<UpdateTenantRequest>("UpdateTenant").is_empty());
+    let tenants: Vec<UpdateTenantRequest> = fake.asked("UpdateTenant");
+    assert!(tenants.len() == 1 && tenants[0].validate_only);
+    fake.refuse("GetNtType", missing("NT type", "ntTypes/x"));
+    fake.answer("CreateNtType", &NtType::default());
+    fake.refuse("GetRule", missing("rule", "classificationRules/r"));
+    fake.answer("CreateRule", &Rule::default());
+    let two = "{kind: nt-type, name: x}\n---\n{kind: rule, name: r, dag: acme/web}\n";
+    let run = with_input(fake.endpoint(), "apply --dry-run -f -", two);
+    assert_eq!(lines(&run), ["would create ntTypes/x", "would create classificationRules/r"]);
+    assert!(fake.asked::<CreateNtTypeRequest>("CreateNtType")[0].validate_only);
+    assert!(fake.asked::<CreateRuleRequest>("CreateRule")[0].validate_only);
+}
+
+/// A refusal of the real run is one of the dry run, at the same place.
+#[test]
+fn a_dry_run_ends_as_the_run_would() {
+    let fake = Fake::start();
+    fake.refuse("GetTenant", missing("tenant", "tenants/b"));
+    fake.refuse(
+        "CreateTenant",
+        ApiError::in_field(ErrorReason::InvalidField, "tenant.weight", "too large (limit 1000)"),
+    );
+    let text = "kind: tenant\nname: b\nweight: 2000\n";
+    let run = with_input(fake.endpoint(), "apply --dry-run -f -", text);
+    assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{}", run.stderr);
+    assert!(run.stderr.contains("<standard input>:3:9"), "{}", run.stderr);
+}
+
+/// The server cannot check all of a DAG whose tenant only the files would create, but says which types it knows.
+#[test]
+fn what_only_the_files_would_create_is_named_and_the_rest_is_checked() {
+    let fake = Fake::start();
+    for known in [true, false] {
+        fake.refuse("GetTenant", missing("tenant", "tenants/acme"));
+        fake.answer("CreateTenant", &acme());
+        fake.answer("GetNtType", &NtType::default());
+        match known {
+            true => fake.answer("GetNtType", &NtType::default()),
+            false => fake.refuse("GetNtType", missing("NT type", "ntTypes/firewall")),
+        };
+        let run = with_input(fake.endpoint(), "apply --dry-run -f -", ALL);
+        if known {
+            let waits =
+                "would create tenants/acme/dags/web, not checked further without tenants/acme";
+            assert_eq!(lines(&run), ["would create tenants/acme", waits]);
+        } else {
+            assert_eq!(run.code, 2, "{}", run.stdout);
+            let place = "<standard input>:3:15";
+            let said = &run.stderr;
+            assert!(
+                said.contains("ntTypes/firewall does not exist") && said.contains(place),
+                "{said}"
+            );
+        }
+    }
 }
 
 /// Changes that were made before a refusal stay, and are printed; the refusal stands at its line.

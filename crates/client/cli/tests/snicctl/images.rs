@@ -125,12 +125,19 @@ fn a_folder_that_is_applied_has_all_its_images_at_the_server() {
     let changed = "changed bitstreams/nat-x (images)\n";
     assert_eq!((run.code, &*run.stdout), (0, changed), "{}", run.stderr);
     assert_eq!(sent(&fake), [(vec![1], digest(folder, 1))]);
-    // A dry run sends nothing.
+    // A dry run has the server check what is missing, which keeps nothing of it.
     let fake = Fake::start();
     fake.answer("GetBitstream", &with_images(folder, &[0, 2]));
+    fake.answer("UploadBitstream", &Bitstream::default());
     let run = apply(&fake, folder, "--dry-run", "");
     assert_eq!(run.stdout, "would change bitstreams/nat-x (images)\n", "{}", run.stderr);
-    assert_eq!(sent(&fake), []);
+    assert_eq!(sent(&fake), [(vec![1], digest(folder, 1))]);
+    let parts: Vec<UploadBitstreamRequest> = fake.asked("UploadBitstream/part");
+    let is_dry = |part: &UploadBitstreamRequest| match &part.part {
+        Some(Part::Header(header)) => header.validate_only,
+        _ => true,
+    };
+    assert!(parts.iter().all(is_dry), "{parts:?}");
     // All are.
     fake.answer("GetBitstream", &with_images(folder, &[0, 1, 2]));
     let run = apply(&fake, folder, "", "shareable: true\n");

@@ -17,8 +17,12 @@ fn line(entry: &AuditEntry) -> String {
     let time = text::time(entry.time.as_ref());
     let method = entry.method.rsplit('/').next().unwrap_or_default();
     let resource = if entry.resource.is_empty() { "-" } else { &entry.resource };
-    let from = if entry.peer.is_empty() { String::new() } else { format!(" ({})", entry.peer) };
-    let mut line = format!("{time} {}{from} {method} {resource}: {}", entry.caller, entry.code);
+    let stated = Some("stated").filter(|_| entry.identity == "STATED");
+    let peer = Some(entry.peer.as_str()).filter(|peer| !peer.is_empty());
+    let from: Vec<&str> = stated.into_iter().chain(peer).collect();
+    let from = if from.is_empty() { String::new() } else { format!(" ({})", from.join(", ")) };
+    let caller = &entry.caller;
+    let mut line = format!("{time} {caller}{from} {method} {resource}: {}", entry.code);
     if !entry.reason.is_empty() && entry.reason != entry.code {
         line += &format!(" ({})", entry.reason);
     }
@@ -75,6 +79,15 @@ mod tests {
         let there = AuditEntry { peer: "192.0.2.7:51612".into(), ..entry.clone() };
         let text = entries(&[there], style);
         assert!(text.contains(" tenant/acme (192.0.2.7:51612) CreateDag "), "{text}");
+        let local = AuditEntry {
+            identity: "STATED".into(),
+            peer: "uid 0, process 7".into(),
+            ..entry.clone()
+        };
+        let text = entries(&[local], style);
+        assert!(text.contains(" tenant/acme (stated, uid 0, process 7) CreateDag "), "{text}");
+        let proven = AuditEntry { identity: "PROVEN".into(), ..entry.clone() };
+        assert!(entries(&[proven], style).ends_with(says), "the usual is not said");
         let fine = AuditEntry { code: "OK".into(), reason: String::new(), ..entry };
         let nobody = AuditEntry {
             caller: "nobody".into(),

@@ -6,9 +6,11 @@ use std::sync::LazyLock;
 use prost_reflect::{
     DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, SerializeOptions,
 };
+use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
 use snic_api::{fleet_v1, v1};
 
+use super::whole_numbers::Document;
 use crate::failure::Failure;
 
 /// A message that the program prints.
@@ -177,6 +179,17 @@ fn is_settable(field: &FieldDescriptor) -> bool {
 
 impl Serialize for JsonMessage {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let text = serde_json::to_string(&AsDescribed(&self.0)).map_err(S::Error::custom)?;
+        let document: Document = serde_json::from_str(&text).map_err(S::Error::custom)?;
+        document.serialize(serializer)
+    }
+}
+
+/// A message as its descriptor says.
+struct AsDescribed<'a>(&'a DynamicMessage);
+
+impl Serialize for AsDescribed<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let options = SerializeOptions::new()
             .use_proto_field_name(true)
             .stringify_64_bit_integers(false)
@@ -256,6 +269,15 @@ mod tests {
         assert_eq!(value["generation"], 0, "fields of value zero are there");
         assert_eq!(value["nodes"], json!([]));
         assert_eq!(value.get("mapping"), None, "what is not set is not");
+    }
+
+    #[test]
+    fn numbers_of_a_configuration_are_printed_as_they_were_written() {
+        let configuration = snic_api::convert::object::of_json(&json!({"z": 4096, "a": 0.5}));
+        let node = v1::dag::Node { configuration: Some(configuration), ..v1::dag::Node::default() };
+        let dag = v1::Dag { nodes: vec![node], ..v1::Dag::default() };
+        let yaml = serde_yaml_ng::to_string(&JsonMessage::new(&dag).unwrap()).unwrap();
+        assert!(yaml.contains("z: 4096\n") && yaml.contains("a: 0.5\n"), "{yaml}");
     }
 
     #[test]

@@ -23,6 +23,7 @@ pub mod text;
 pub mod views;
 pub mod visible;
 pub mod vm_views;
+mod whole_numbers;
 
 use std::io::{self, Write};
 use std::time::SystemTime;

@@ -123,7 +123,7 @@ fn the_built_in_nts_have_the_areas_of_fig_6() {
         ("dfadd", 4_266, 70),
         ("aes", 535, 0),
     ];
-    assert_eq!(figures, expected);
+    assert_eq!(figures[..expected.len()], expected, "others come behind those of the paper");
     let aes = catalogue.nt_type(&NtTypeId::new("aes").expect("valid")).expect("there");
     assert_eq!(aes.bandwidth_max, Bandwidth::from_gbps(30));
 }

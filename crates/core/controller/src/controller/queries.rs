@@ -14,7 +14,7 @@ use crate::protocol::{
     ControlError, DagBatch, DagView, Event, LogEntry, NtView, OperationRecord, OperationView,
     ProvisionName, RegionView, ResourceKey, ResourceKind, RuleView, StateView, TenantView,
 };
-use crate::request::{assignments, batch_create};
+use crate::request::{assignments, batch_create, validation};
 use crate::restart::set_aside::SetAsideAccount;
 use crate::state::Core;
 use crate::state::card::{ConnectionState, StateFigures};
@@ -37,6 +37,14 @@ pub struct RegionGlance {
 }
 
 impl Controller {
+    /// Checks a command without carrying it out: a dry run of what has no operation.
+    ///
+    /// # Errors
+    /// As when it is carried out.
+    pub fn check_command(&self, caller: &Caller, command: Command) -> Result<(), ControlError> {
+        validation::check(&self.core, caller, command)
+    }
+
     /// A revision that all that was decided so far has, or a lower one; later changes have higher ones.
     pub fn revision(&self, now: Timestamp) -> u64 {
         self.revisions.at(now)

@@ -28,22 +28,42 @@ pub(crate) fn create_rule(
     caller: &Caller,
     rule: Rule,
 ) -> Result<Reply, ControlError> {
-    let binding = match (caller.tenant(), rule.id.owner()) {
+    let binding = check_rule_of(core, caller, &rule)?;
+    install_rule(core, tx, rule, binding)
+}
+
+/// # Errors
+/// As [`create_rule`], which changes nothing then.
+pub(crate) fn check_new_rule(
+    core: &Core,
+    caller: &Caller,
+    rule: &Rule,
+) -> Result<(), ControlError> {
+    check_rule_of(core, caller, rule)?;
+    let card = check_installable(core, rule)?;
+    core.rules.check_free_rows(&card, 1)
+}
+
+/// The machine that a new rule ends with, if it is a tenant's.
+///
+/// # Errors
+/// The caller may not make such a rule.
+fn check_rule_of(core: &Core, caller: &Caller, rule: &Rule) -> Result<Option<VmId>, ControlError> {
+    Ok(match (caller.tenant(), rule.id.owner()) {
         (None, None) => None,
         (None, Some(_)) => {
             let text = format!("{} has a dot, as only tenants' rules have", rule.id);
             return Err(ControlError::invalid("rule_id", text));
         }
         (Some(tenant), owner) if owner.as_ref() == Some(tenant) => {
-            core.rules.check_new(&rule)?;
-            Some(check_tenants_rule(core, tenant, &rule)?)
+            core.rules.check_new(rule)?;
+            Some(check_tenants_rule(core, tenant, rule)?)
         }
         (Some(tenant), _) => {
             let text = format!("the id of a rule of yours begins with \"{tenant}.\"");
             return Err(ControlError::invalid("rule_id", text));
         }
-    };
-    install_rule(core, tx, rule, binding)
+    })
 }
 
 /// The machine whose function a tenant's rule is about.
@@ -89,6 +109,28 @@ pub(crate) fn update_rule(
     id: &RuleId,
     (patch, etag): (RulePatch, Option<&str>),
 ) -> Result<Reply, ControlError> {
+    let RuleChange { rule, card, binding } = check_rule_update(core, caller, id, (patch, etag))?;
+    let (vacated, moved) = core.rules.replace(tx, rule, card, binding)?;
+    clear_classifier_row(core, vacated);
+    retarget_rules_of(core, &moved);
+    Ok(Reply::Rule(views::rule_view(core, id).expect("it was just changed")))
+}
+
+/// A rule as it will be, on which card, and the machine that it ends with.
+pub(crate) struct RuleChange {
+    rule: Rule,
+    card: CardId,
+    binding: Option<VmId>,
+}
+
+/// # Errors
+/// As [`update_rule`], which changes nothing then.
+pub(crate) fn check_rule_update(
+    core: &Core,
+    caller: &Caller,
+    id: &RuleId,
+    (patch, etag): (RulePatch, Option<&str>),
+) -> Result<RuleChange, ControlError> {
     check_visible(core, caller, id)?;
     core.rules.check_change(id, etag)?;
     let before = &core.rules.get(id).expect("it was just looked at").rule;
@@ -102,10 +144,8 @@ pub(crate) fn update_rule(
         quotas::check_rules(core, &rule.dag.tenant, 1)?;
     }
     let card = card_of(core, &rule.dag)?;
-    let (vacated, moved) = core.rules.replace(tx, rule, card, binding)?;
-    clear_classifier_row(core, vacated);
-    retarget_rules_of(core, &moved);
-    Ok(Reply::Rule(views::rule_view(core, id).expect("it was just changed")))
+    core.rules.check_replacement(&rule, &card)?;
+    Ok(RuleChange { rule, card, binding })
 }
 
 /// A tenant cannot tell another's rule from one that does not exist.
@@ -132,13 +172,19 @@ pub(crate) fn install_rule(
     rule: Rule,
     binding: Option<VmId>,
 ) -> Result<Reply, ControlError> {
-    core.rules.check_new(&rule)?;
-    let card = card_of(core, &rule.dag)?;
-    quotas::check_rules(core, &rule.dag.tenant, 1)?;
+    let card = check_installable(core, &rule)?;
     let id = rule.id.clone();
     let moved = core.rules.install(tx, rule, card, binding)?;
     retarget_rules_of(core, &moved);
     Ok(Reply::Rule(views::rule_view(core, &id).expect("it was just made")))
+}
+
+/// The card of a new rule's DAG.
+fn check_installable(core: &Core, rule: &Rule) -> Result<CardId, ControlError> {
+    core.rules.check_new(rule)?;
+    let card = card_of(core, &rule.dag)?;
+    quotas::check_rules(core, &rule.dag.tenant, 1)?;
+    Ok(card)
 }
 
 pub(crate) fn delete_rule(

@@ -17,4 +17,5 @@ pub(crate) mod registrations;
 pub(crate) mod removals;
 pub(crate) mod reopening;
 pub(crate) mod retirement;
+pub(crate) mod validation;
 pub(crate) mod vm_bindings;

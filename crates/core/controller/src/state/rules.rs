@@ -138,11 +138,8 @@ impl Rules {
         card: CardId,
         binding: Option<VmId>,
     ) -> Result<(VacatedRow, BTreeSet<DagName>), ControlError> {
-        check_match(&rule)?;
+        self.check_replacement(&rule, &card)?;
         let before = self.records.get(&rule.id).expect("it was looked at before").clone();
-        if card != before.card {
-            self.check_free_rows(&card, 1)?;
-        }
         self.of_tenants.remove(&before.rule.dag.tenant);
         self.give_row(&before.card, before.row);
         let row = self.take_row(&card).expect("there is one, or it was just given back");
@@ -156,6 +153,16 @@ impl Rules {
         let mut moved = self.order_rows(tx, &id);
         moved.insert(dag);
         Ok((VacatedRow::new(before.card, before.row), moved))
+    }
+
+    /// # Errors
+    /// As [`Rules::replace`].
+    pub fn check_replacement(&self, rule: &Rule, card: &CardId) -> Result<(), ControlError> {
+        check_match(rule)?;
+        match self.records.get(&rule.id) {
+            Some(before) if before.card == *card => Ok(()),
+            _ => self.check_free_rows(card, 1),
+        }
     }
 
     /// The rules that end with a machine's binding, by id. Time O(rules).

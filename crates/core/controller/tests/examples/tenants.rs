@@ -270,3 +270,60 @@ fn memory_is_counted_once_for_all_dags_of_a_tenant() {
     let over = over_quota(world.ask(create("acme/d", spec("nat vpn", 1))));
     assert_eq!(over.0, "memory_max_bytes");
 }
+
+/// A dry run ends as the run would, and changes nothing.
+#[test]
+fn a_dry_run_is_refused_as_the_run_is() {
+    let mut world = World::new();
+    world.deploy("acme/web", "nat", 1);
+    let rule = |id: &str, dag_name: &str| {
+        Command::CreateRule(Rule {
+            id: RuleId::new(id).expect("a label"),
+            priority: 1,
+            matches: snic_domain::Match { vni: Some(7), ..Default::default() },
+            dag: dag(dag_name),
+            notes: Default::default(),
+        })
+    };
+    let heavy = Tenant { weight: TENANT_WEIGHT_MAX + 1, ..tenant("c") };
+    let wrong = [
+        Command::CreateTenant(heavy),
+        Command::CreateTenant(tenant("acme")),
+        update("acme", Some(0), None),
+        update("acme", Some(2), Some("another".into())),
+        update("nobody", Some(2), None),
+        Command::CreateNtType(nt("nat", 10)),
+        Command::CreateBitstream(bitstream("new", &["nothing"])),
+        Command::CreateBitstream(bitstream("new", &[])),
+        rule("r", "acme/absent"),
+        rule("a.r", "acme/web"),
+    ];
+    let right = [
+        Command::CreateTenant(tenant("c")),
+        update("acme", Some(2), None),
+        Command::CreateNtType(nt("new", 10)),
+        Command::CreateBitstream(bitstream("new", &["nat"])),
+        rule("r", "acme/web"),
+    ];
+    let operator = crate::support::operator();
+    let stored = world.durable.clone();
+    for command in wrong {
+        let dry = world.controller.check_command(&operator, command.clone());
+        let real = world.ask(command.clone()).map(drop);
+        assert!(dry.is_err(), "{command:?}");
+        assert_eq!(dry, real, "{command:?}");
+    }
+    for command in &right {
+        let dry = world.controller.check_command(&operator, command.clone());
+        assert_eq!(dry, Ok(()), "{command:?}");
+    }
+    assert_eq!(world.durable, stored, "nothing was made");
+    for command in right {
+        let real = world.ask(command.clone()).map(drop);
+        assert_eq!(real, Ok(()), "{command:?}");
+    }
+    let own = caller("globex");
+    let foreign = rule("globex.r", "acme/web");
+    let dry = world.controller.check_command(&own, foreign.clone());
+    assert_eq!(dry, world.ask_as(own, foreign).map(drop), "of a tenant");
+}

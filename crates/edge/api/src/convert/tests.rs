@@ -370,6 +370,7 @@ fn a_header_becomes_a_bitstream_and_all_its_faults_are_named() {
         signature: Vec::new(),
         identity: String::new(),
         regions: Vec::new(),
+        validate_only: false,
     };
     let read = bitstream::bitstream(&header).expect("valid");
     assert!(read.identity.is_none() && read.images.first().regions.is_empty());

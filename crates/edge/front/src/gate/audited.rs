@@ -9,7 +9,7 @@ use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 use snic_api::error::reason_of;
 use snic_api::words::EnumWord as _;
-use snic_audit::{ALLOW, AuditLog, DENY, Entry, NOBODY, subject};
+use snic_audit::{ALLOW, AuditLog, DENY, Entry, NOBODY, PROVEN, STATED, subject};
 use tonic::body::Body;
 use tonic::codegen::Bytes;
 use tonic::{Code, Status};
@@ -48,6 +48,8 @@ fn capturing(body: Body, captured: CapturedBody) -> Body {
 pub(super) struct CallOrigin {
     /// As in [`Entry::peer`].
     pub peer: String,
+    /// Whether the caller's identity is proven; `None` without one.
+    pub is_proven: Option<bool>,
     /// Empty if it is not traced.
     pub trace_id: String,
 }
@@ -66,7 +68,7 @@ impl PendingEntry {
         log: &AuditLog,
         path: &str,
         call: &Call,
-        CallOrigin { peer, trace_id }: CallOrigin,
+        CallOrigin { peer, is_proven, trace_id }: CallOrigin,
         body: Body,
     ) -> (Self, Body) {
         let captured = CapturedBody::default();
@@ -74,6 +76,11 @@ impl PendingEntry {
         let entry = Entry {
             caller: call.identity.as_ref().map_or_else(|| NOBODY.to_owned(), ToString::to_string),
             method: path.rsplit_once('.').map_or(path, |(_, method)| method).to_owned(),
+            identity: match is_proven {
+                Some(true) => PROVEN.to_owned(),
+                Some(false) => STATED.to_owned(),
+                None => String::new(),
+            },
             peer,
             trace_id,
             ..Entry::default()
@@ -181,7 +188,8 @@ mod tests {
         let path = "/snic.control.v1.TenantService/DeleteTenant";
         let mut call = Call::begin(path, &http::HeaderMap::new(), &Arc::default());
         call.identity = Some(operator.clone().into());
-        let origin = CallOrigin { peer: "192.0.2.7:1".into(), trace_id: "t".into() };
+        let origin =
+            CallOrigin { peer: "192.0.2.7:1".into(), is_proven: Some(true), trace_id: "t".into() };
         let (pending, mut body) = PendingEntry::begin(&log, path, &call, origin, body);
         assert!(body.frame().await.is_some());
         drop(pending);
@@ -200,6 +208,6 @@ mod tests {
             ("TenantService/DeleteTenant", "CANCELLED")
         );
         assert_eq!((entry.resource.as_str(), entry.trace_id.as_str()), ("tenants/acme", "t"));
-        assert_eq!(entry.peer, "192.0.2.7:1");
+        assert_eq!((&*entry.peer, &*entry.identity), ("192.0.2.7:1", "PROVEN"));
     }
 }

@@ -139,9 +139,11 @@ impl Rules {
             return (None, request);
         };
         let from = peer(&request).map_or_else(|_| String::new(), |peer| peer.place.to_string());
+        let proven = call.identity.as_ref().zip(peer(&request).ok());
+        let proven = proven.map(|(identity, peer)| peer.proves(identity));
         let (head, body) = request.into_parts();
         let trace_id = snic_telemetry::trace::id(&call.span, &head.headers);
-        let origin = CallOrigin { peer: from, trace_id };
+        let origin = CallOrigin { peer: from, is_proven: proven, trace_id };
         let (pending, body) = PendingEntry::begin(log, row.path, call, origin, body);
         (Some(pending), Request::from_parts(head, body))
     }

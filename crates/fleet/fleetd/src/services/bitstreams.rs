@@ -44,6 +44,7 @@ impl BitstreamService for Services {
         passage.decide_asked(&header)?;
         let mut declared = bitstream::bitstream(&header)?;
         let repeat = request_id("header.request_id", &header.request_id).map_err(ApiError::from)?;
+        let is_dry = header.validate_only;
         let nts = self.nts_of(&caller, &declared).await?;
         let bytes = uploads::collect(&mut stream, &declared).await?;
         let (validator, of) = (self.0.parts.upload_check.clone(), declared.clone());
@@ -55,7 +56,10 @@ impl BitstreamService for Services {
         });
         let (findings, bytes, _place) = checked.await?;
         findings?.complete(&mut declared);
-        self.check_allowed(&caller, repeat.is_some(), &declared).await?;
+        self.check_allowed(&caller, repeat.is_some() && !is_dry, &declared).await?;
+        if is_dry {
+            return Ok(Response::new(Default::default()));
+        }
         // Before it is registered: hosts fetch it as soon as it is.
         self.0
             .parts

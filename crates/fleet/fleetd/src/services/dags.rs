@@ -128,7 +128,13 @@ impl DagService for Services {
         let request = request.into_inner();
         let wanted = request.dag.ok_or_else(|| ApiError::required("dag"))?;
         let name = name::dag("dag.name", &wanted.name).map_err(ApiError::from)?;
-        let patch = dag::patch(&wanted, request.update_mask.as_ref())?;
+        let mut patch = dag::patch(&wanted, request.update_mask.as_ref())?;
+        if let Some(nodes) = patch.nodes.as_mut()
+            && configurations::name_secrets(nodes, &wanted.etag)?
+        {
+            let stored = self.dag(&caller, name.clone()).await?;
+            configurations::keep_secrets(nodes, &stored.spec.nodes);
+        }
         let nodes = patch.nodes.as_deref().unwrap_or_default();
         configurations::check(&self.0.workshop, &caller, nodes).await?;
         let (repeat, validate_only) = (repeat_of(&request.request_id)?, request.validate_only);

@@ -35,6 +35,10 @@ impl NetworkTaskService for Services {
         let nt = nt_type::nt_type(&request.nt_type_id, request.nt_type.as_ref())?;
         let repeat = repeat_of(&request.request_id)?;
         let name = FleetName::Nt(nt.id.clone());
+        if request.validate_only {
+            self.propose(&caller, None, true, FleetCommand::CreateNt(nt)).await?;
+            return Ok(Response::new(Default::default()));
+        }
         let made = self.made(&caller, repeat, name, FleetCommand::CreateNt(nt)).await?;
         let (nt, meta) = of_item(made)?;
         Ok(Response::new(wire::nt_type(&nt, &meta).into()))

@@ -40,6 +40,10 @@ impl TenantService for Services {
         let repeat = repeat_of(&request.request_id)?;
         let name = FleetName::Tenant(tenant.id.clone());
         let command = FleetCommand::CreateTenant { tenant, project: None };
+        if request.validate_only {
+            self.propose(&caller, None, true, command).await?;
+            return Ok(Response::new(Default::default()));
+        }
         let made = of_item(self.made(&caller, repeat, name, command).await?)?;
         Ok(Response::new(wire::tenant(&made).into()))
     }
@@ -87,6 +91,10 @@ impl TenantService for Services {
         let (project, etag) = (ProjectChange::Keep, etag(&wanted.etag));
         let name = FleetName::Tenant(id.clone());
         let command = FleetCommand::UpdateTenant { tenant: id, patch, project, etag };
+        if request.validate_only {
+            self.propose(&caller, None, true, command).await?;
+            return Ok(Response::new(Default::default()));
+        }
         let repeat = repeat_of(&request.request_id)?;
         let changed = of_item(self.made(&caller, repeat, name, command).await?)?;
         Ok(Response::new(wire::tenant(&changed).into()))

@@ -1,11 +1,14 @@
 //! Answers that tenants and operators get from any replica.
 
+use snic_api::convert::nt_type::nt_type_to_wire;
 use snic_api::v1;
+use snic_api::v1::network_task_service_client::NetworkTaskServiceClient;
+use snic_api::v1::tenant_service_client::TenantServiceClient;
 use tonic::Code;
 
 use crate::cluster::{Cluster, in_time, runtime};
 use crate::host;
-use crate::rig::Rig;
+use crate::rig::{Rig, nt};
 
 const UUID: &str = "123e4567-e89b-42d3-a456-426614174000";
 const CHAIN: [&str; 2] = ["firewall", "nat"];
@@ -57,5 +60,60 @@ fn what_one_replica_took_all_others_show() {
         let made = globex.create_dag(("acme", "mine"), &CHAIN, "").await.unwrap_err();
         assert_ne!(made.code(), Code::Ok);
         running.abort();
+    }));
+}
+
+/// The dry run of a change is refused as the change is, at any replica, and leaves nothing.
+#[test]
+fn a_dry_run_is_refused_as_the_run_is_and_leaves_nothing() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    runtime().block_on(in_time(async {
+        let rig = Rig::start(cluster, 2).await;
+        let other = (rig.leader().await + 1) % 2;
+        let root = rig.client(other, "operator/root").await;
+        root.create_tenant("acme", "").await.unwrap();
+        let mut tenants = TenantServiceClient::new(root.0.clone());
+        let mut nts = NetworkTaskServiceClient::new(root.0.clone());
+        for (id, weight, fails) in [("beta", 2_000, true), ("acme", 2, true), ("beta", 2, false)] {
+            let mut seen = Vec::new();
+            for validate_only in [true, false] {
+                let request = v1::CreateTenantRequest {
+                    tenant_id: id.into(),
+                    tenant: Some(v1::Tenant { weight, ..Default::default() }),
+                    request_id: String::new(),
+                    validate_only,
+                };
+                let made = tenants.create_tenant(request).await.map(|_| ());
+                let made = made.map_err(|status| (status.code(), status.message().to_owned()));
+                assert_eq!(made.is_err(), fails, "{id} {weight}: {made:?}");
+                seen.push(made);
+                let is_there = root.tenant(id).await.is_ok();
+                assert_eq!(is_there, id == "acme" || !(validate_only || fails), "{id}");
+            }
+            assert_eq!(seen[0], seen[1]);
+        }
+        let update = v1::UpdateTenantRequest {
+            tenant: Some(v1::Tenant {
+                name: "tenants/acme".into(),
+                weight: 7,
+                ..Default::default()
+            }),
+            validate_only: true,
+            ..Default::default()
+        };
+        let before = root.tenant("acme").await.unwrap();
+        tenants.update_tenant(update).await.unwrap();
+        assert_eq!(root.tenant("acme").await.unwrap(), before);
+        let request = |validate_only| v1::CreateNtTypeRequest {
+            nt_type_id: "nat".into(),
+            nt_type: Some(nt_type_to_wire(&nt("nat"))),
+            request_id: String::new(),
+            validate_only,
+        };
+        // The second would fail, had the first left anything; the last fails.
+        for (validate_only, fails) in [(true, false), (false, false), (true, true)] {
+            let made = nts.create_nt_type(request(validate_only)).await;
+            assert_eq!(made.is_err(), fails, "{made:?}");
+        }
     }));
 }

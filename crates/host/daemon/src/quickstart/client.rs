@@ -73,6 +73,7 @@ impl QuickstartClient {
             tenant_id: tenant.id.to_string(),
             tenant: Some(v1::Tenant { weight: tenant.weight, ..Default::default() }),
             request_id: String::new(),
+            validate_only: false,
         };
         made(TenantServiceClient::new(self.channel.clone()).create_tenant(request).await)
     }
@@ -83,6 +84,7 @@ impl QuickstartClient {
             nt_type_id: nt.id.to_string(),
             nt_type: Some(convert::nt_type::nt_type_to_wire(nt)),
             request_id: String::new(),
+            validate_only: false,
         };
         made(NetworkTaskServiceClient::new(self.channel.clone()).create_nt_type(request).await)
     }
@@ -143,6 +145,7 @@ impl QuickstartClient {
             rule_id: format!("function-{function}"),
             rule: Some(rule),
             request_id: String::new(),
+            validate_only: false,
         };
         made(ClassificationServiceClient::new(self.channel.clone()).create_rule(request).await)
     }

@@ -105,7 +105,7 @@ pub async fn run(options: QuickstartOptions) -> Result<()> {
     let dir = options.dir.clone().map_or_else(|| default_folder(&options), Ok)?;
     // Absolute, because the contexts name files in it and are used from any folder.
     let dir = std::path::absolute(&dir).with_context(|| format!("find {}", dir.display()))?;
-    let catalogue = if options.net { net::catalogue() } else { catalogue::builtin() };
+    let catalogue = catalogue::builtin();
     let catalogue = catalogue.context("read the built-in catalogue")?;
     let data_dir = dir.join("store");
     let mut settings = Settings {

@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use snic_bitstream::catalogue::{self, BUILTIN, Catalogue, Files, InvalidCatalogue, SampleDag};
+use snic_bitstream::catalogue::{Catalogue, SampleDag};
 use snic_card_soft::{CardFolder, PortSpec};
 use snic_domain::{Bandwidth, DagName, DagSpec, NtConfiguration};
 
@@ -37,24 +37,6 @@ const RULES: &str = r#"{"rules":[{"action":"accept","protocol":"icmp"},
     {"action":"accept","protocol":"tcp","destination_ports":"8000"},
     {"action":"accept","protocol":"tcp","destination_ports":"5201"},
     {"action":"accept","protocol":"udp","destination_ports":"9"}]}"#;
-
-/// More NT types and chains, which only software cards have.
-const PACKET_NT_TYPES: &str = include_str!("../../../../../bitstreams/packets/nt-types.toml");
-const PACKET_CHAINS: &str = include_str!("../../../../../bitstreams/packets/chains.toml");
-
-/// The built-in catalogue, and the NTs of software cards beside it.
-pub(super) fn catalogue() -> Result<Catalogue, InvalidCatalogue> {
-    let nt_types = [BUILTIN.nt_types.text, PACKET_NT_TYPES].join("\n");
-    let chains = [BUILTIN.chains.text, PACKET_CHAINS].join("\n");
-    Catalogue::parse(&Files {
-        nt_types: catalogue::File {
-            name: "nt-types.toml and packets/nt-types.toml",
-            text: &nt_types,
-        },
-        chains: catalogue::File { name: "chains.toml and packets/chains.toml", text: &chains },
-        ..BUILTIN
-    })
-}
 
 /// The namespaces and the card's process, which go with it. Where the quick start is killed they stay, and the
 /// next one goes on with them.
@@ -224,12 +206,10 @@ fn advice() -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     /// That they can be configured, and so change bytes, is what tenants choose them for.
     #[test]
     fn each_network_task_that_can_be_configured_has_a_type_and_a_chain_of_its_own() {
-        let catalogue = catalogue().expect("valid files");
+        let catalogue = snic_bitstream::catalogue::builtin().expect("valid files");
         for name in snic_nts::NT_TYPES {
             let id = name.parse().expect("a label");
             assert!(catalogue.nt_type(&id).is_some(), "no NT type {name}");

@@ -40,6 +40,7 @@ impl BitstreamService for Services {
         passage.decide_asked(&header)?;
         let mut declared = bitstream::bitstream(&header)?;
         let repeat = request_id("header.request_id", &header.request_id).map_err(ApiError::from)?;
+        let is_dry = header.validate_only;
         let nts = self.usable_nts(&caller, &declared).await?;
         let bytes = uploads::collect(&mut stream, &declared).await?;
         let (validator, of) = (self.0.upload_check.clone(), declared.clone());
@@ -51,6 +52,10 @@ impl BitstreamService for Services {
         });
         let (findings, bytes, place) = checked.await?;
         findings?.complete(&mut declared);
+        if is_dry {
+            self.check(&caller, Command::CreateBitstream(declared)).await?;
+            return Ok(Response::new(Default::default()));
+        }
         // In a separate task, so that it completes even if the caller disconnects.
         let (plane, registrant) = (self.0.plane.clone(), caller.clone());
         let registered = tokio::spawn(async move {

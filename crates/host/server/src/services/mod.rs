@@ -140,6 +140,15 @@ impl Services {
         self.0.plane.request(request).await.map_err(|error| failure(error, kind, caller))
     }
 
+    /// Dry run of a change that has no operation.
+    async fn check(&self, caller: &Caller, command: Command) -> Result<(), ApiError> {
+        let check = move |controller: &Controller, caller: &Caller| {
+            controller.check_command(caller, command)
+        };
+        let checked = self.read(caller, check).await?;
+        checked.map_err(|error| failure(error.into(), OperationKind::Change, caller))
+    }
+
     /// Reads the state.
     async fn read<T, F>(&self, caller: &Caller, query: F) -> Result<T, ApiError>
     where

@@ -27,6 +27,10 @@ impl NetworkTaskService for Services {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let nt = nt_type::nt_type(&request.nt_type_id, request.nt_type.as_ref())?;
+        if request.validate_only {
+            self.check(&caller, Command::CreateNtType(nt)).await?;
+            return Ok(Response::new(Default::default()));
+        }
         let repeat = repeat_of(&request.request_id)?;
         let reply =
             self.ask(&caller, repeat, Command::CreateNtType(nt), OperationKind::Change).await?;

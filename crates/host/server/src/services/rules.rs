@@ -25,6 +25,10 @@ impl ClassificationService for Services {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let rule = rule::rule(&request.rule_id, request.rule.as_ref())?;
+        if request.validate_only {
+            self.check(&caller, Command::CreateRule(rule)).await?;
+            return Ok(Response::new(Default::default()));
+        }
         let repeat = repeat_of(&request.request_id)?;
         let reply =
             self.ask(&caller, repeat, Command::CreateRule(rule), OperationKind::Change).await?;
@@ -86,8 +90,12 @@ impl ClassificationService for Services {
         let wanted = request.rule.ok_or_else(|| ApiError::required("rule"))?;
         let id = name::rule("rule.name", &wanted.name).map_err(ApiError::from)?;
         let patch = rule::patch(&wanted, request.update_mask.as_ref())?;
-        let repeat = repeat_of(&request.request_id)?;
         let command = Command::UpdateRule { id, patch, etag: etag(&wanted.etag) };
+        if request.validate_only {
+            self.check(&caller, command).await?;
+            return Ok(Response::new(Default::default()));
+        }
+        let repeat = repeat_of(&request.request_id)?;
         let reply = self.ask(&caller, repeat, command, OperationKind::Change).await?;
         reply_as!(reply, Reply::Rule(view) => Response::new(wire::rule(&view, &caller).into()))
     }

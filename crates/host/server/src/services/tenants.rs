@@ -26,6 +26,10 @@ impl TenantService for Services {
         let request = request.into_inner();
         let id = id("tenant_id", &request.tenant_id).map_err(ApiError::from)?;
         let tenant = tenant::tenant(id, request.tenant.as_ref())?;
+        if request.validate_only {
+            self.check(&caller, Command::CreateTenant(tenant)).await?;
+            return Ok(Response::new(Default::default()));
+        }
         let repeat = repeat_of(&request.request_id)?;
         let reply =
             self.ask(&caller, repeat, Command::CreateTenant(tenant), OperationKind::Change).await?;
@@ -79,6 +83,10 @@ impl TenantService for Services {
         let TenantPatch { weight, quota, notes } =
             tenant::patch(&tenant, request.update_mask.as_ref())?;
         let command = Command::UpdateTenant { id, weight, quota, notes, etag: etag(&tenant.etag) };
+        if request.validate_only {
+            self.check(&caller, command).await?;
+            return Ok(Response::new(Default::default()));
+        }
         let repeat = repeat_of(&request.request_id)?;
         let reply = self.ask(&caller, repeat, command, OperationKind::Change).await?;
         reply_as!(reply, Reply::Tenant(view) => Response::new(wire::tenant(&view).into()))

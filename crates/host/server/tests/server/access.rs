@@ -217,6 +217,7 @@ async fn secrets(rig: &Rig) -> Secrets {
         rule_id: OWNED.0.into(),
         rule: Some(v1::Rule { dag: DAG.0.into(), ..rule_of_function_0() }),
         request_id: String::new(),
+        validate_only: false,
     };
     acme.rules.create_rule(request).await.expect("a rule for its own function");
     Secrets { operation: operation.name }
@@ -398,6 +399,7 @@ fn of_rules(method: &str) -> Option<Vec<Probe>> {
                 rule_id: rule_id.into(),
                 rule: Some(rule(dag)),
                 request_id: String::new(),
+                validate_only: false,
             };
             vec![
                 probe(OWNED.0, OWNED.1, of(OWNED.0, "tenants/globex/dags/x")),

@@ -276,6 +276,13 @@ fn messages(method: &Method, request: &Json) -> Vec<Vec<u8>> {
     let (mut header, bytes) = upload();
     header.request_id = request["request_id"].as_str().unwrap_or_default().to_owned();
     header.shareable = request["shareable"].as_bool().unwrap_or(true);
+    header.validate_only = request["validate_only"].as_bool().unwrap_or(false);
+    if let Some(id) = request["bitstream_id"].as_str() {
+        header.bitstream_id = id.to_owned();
+    }
+    if let Some(model) = request["card_model"].as_str() {
+        header.card_model = model.to_owned();
+    }
     crate::rig::upload(header, &bytes, 4_096).iter().map(prost::Message::encode_to_vec).collect()
 }
 
@@ -581,8 +588,52 @@ async fn a_missing_field_is_named() {
     rig.stop().await;
 }
 
-/// Invalid requests of the methods that have dry runs, by what is wrong with them.
-fn invalid() -> Vec<(&'static str, Json, ErrorReason)> {
+/// The rule that invalid requests find.
+const RULE: &str = "classificationRules/r";
+
+/// Invalid requests of the methods that have dry runs and no operation, by what is wrong with them.
+fn invalid_resources() -> Vec<(&'static str, Json, ErrorReason)> {
+    use ErrorReason as Is;
+    let tenant = |change: Json| json!({"tenant": with(json!({"name": "tenants/acme"}), &change)});
+    let nt = |change: Json| {
+        let own = json!({"bandwidth_max_bps": 10_000_000_000_u64, "latency_cycles": 4,
+            "area": {"lut": 100}, "traffic": "TRAFFIC_PAYLOAD"});
+        json!({"nt_type_id": "own", "nt_type": with(own, &change)})
+    };
+    let rule = |change: Json| {
+        let own = json!({"dag": WEB, "match": {"vni": 8}});
+        json!({"rule_id": "new", "rule": with(own, &change)})
+    };
+    let rule_update = |change: Json| json!({"rule": with(json!({"name": RULE}), &change)});
+    vec![
+        ("CreateTenant", json!({"tenant_id": "acme"}), Is::ResourceExists),
+        ("CreateTenant", json!({"tenant_id": "x", "tenant": {"weight": 2000}}), Is::InvalidField),
+        ("UpdateTenant", tenant(json!({"weight": 2000})), Is::InvalidField),
+        ("UpdateTenant", tenant(json!({"weight": 2, "etag": "stale"})), Is::EtagMismatch),
+        (
+            "UpdateTenant",
+            tenant(json!({"name": "tenants/none", "weight": 2})),
+            Is::ResourceNotFound,
+        ),
+        ("CreateNtType", with(nt(json!({})), &json!({"nt_type_id": "nat"})), Is::ResourceExists),
+        ("CreateNtType", nt(json!({"area": {}})), Is::InvalidField),
+        ("UploadBitstream", json!({"bitstream_id": "Own!"}), Is::InvalidField),
+        ("UploadBitstream", json!({"card_model": "none"}), Is::ManifestMismatch),
+        ("CreateRule", with(rule(json!({})), &json!({"rule_id": "r"})), Is::ResourceExists),
+        ("CreateRule", rule(json!({"dag": "tenants/acme/dags/none"})), Is::ResourceNotFound),
+        ("CreateRule", rule(json!({"priority": 70_000})), Is::InvalidField),
+        ("UpdateRule", rule_update(json!({"priority": 5, "etag": "stale"})), Is::EtagMismatch),
+        ("UpdateRule", rule_update(json!({"dag": "tenants/acme/dags/none"})), Is::ResourceNotFound),
+        (
+            "UpdateRule",
+            rule_update(json!({"name": "classificationRules/none", "priority": 5})),
+            Is::ResourceNotFound,
+        ),
+    ]
+}
+
+/// Invalid requests of the methods that have dry runs and an operation, by what is wrong with them.
+fn invalid_dags() -> Vec<(&'static str, Json, ErrorReason)> {
     let create = |id: &str, dag: Json| json!({"parent": "tenants/acme", "dag_id": id, "dag": dag});
     let batch =
         |dag: Json| json!({"parent": "tenants/acme", "requests": [{"dag_id": "new", "dag": dag}]});
@@ -644,8 +695,10 @@ async fn a_dry_run_fails_as_the_change_would() {
     let mut operator = rig.furnished().await;
     operator.ready_dag(WEB, chain(&["nat"])).await;
     let methods = methods();
+    let rule = json!({"rule_id": "r", "rule": {"dag": WEB, "match": {"vni": 7}}});
+    call(&operator.channel, &methods["CreateRule"], &rule).await.expect("a rule");
     let mut tried = BTreeSet::new();
-    for (name, request, reason) in invalid() {
+    for (name, request, reason) in invalid_resources().into_iter().chain(invalid_dags()) {
         let dry = with(request.clone(), &json!({"validate_only": true}));
         let dry = call(&operator.channel, &methods[name], &dry).await;
         let dry = dry.expect_err(&format!("{name}: {request}"));

@@ -271,6 +271,7 @@ async fn rules_lead_to_dags_and_go_with_them() {
         rule_id: rule_id.into(),
         rule: Some(v1::Rule { r#match: Some(matches), dag: dag.into(), ..Default::default() }),
         request_id: String::new(),
+        validate_only: false,
     };
     let matches = v1::PacketMatch {
         vni: Some(7),

@@ -157,8 +157,12 @@ async fn two_of_everything(operator: &mut Client) {
         let vni = u32::try_from(number).ok();
         let matches = Some(v1::PacketMatch { vni, ..Default::default() });
         let rule = Some(v1::Rule { r#match: matches, dag: WEB.into(), ..Default::default() });
-        let request =
-            v1::CreateRuleRequest { rule_id: rule_id.into(), rule, request_id: String::new() };
+        let request = v1::CreateRuleRequest {
+            rule_id: rule_id.into(),
+            rule,
+            request_id: String::new(),
+            validate_only: false,
+        };
         operator.rules.create_rule(request).await.expect("a rule");
     }
 }

@@ -63,6 +63,7 @@ async fn a_repeated_update_sets_nothing_back() {
         tenant: Some(v1::Tenant { name: "tenants/acme".into(), weight, ..Default::default() }),
         update_mask: None,
         request_id: id.into(),
+        validate_only: false,
     };
     operator.tenants.update_tenant(update(5, FIRST)).await.expect("updated");
     operator.tenants.update_tenant(update(6, SECOND)).await.expect("updated");

@@ -54,7 +54,12 @@ fn create(id: &str, function: v1::PacketMatch, change: Change) -> v1::CreateRule
     let r#match = Some(function);
     let mut rule = v1::Rule { dag: WEB.into(), r#match, ..rule_of_function_0() };
     change(&mut rule);
-    v1::CreateRuleRequest { rule_id: id.into(), rule: Some(rule), request_id: String::new() }
+    v1::CreateRuleRequest {
+        rule_id: id.into(),
+        rule: Some(rule),
+        request_id: String::new(),
+        validate_only: false,
+    }
 }
 
 /// Whatever a tenant asks for, its rules concern packets of its own machines and lead to its own DAGs.

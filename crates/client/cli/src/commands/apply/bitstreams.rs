@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use snic_api::v1::{Bitstream, BitstreamHeader};
 use snic_client::output::{message, text};
 use snic_client::{Client, Failure, names};
+use snic_dagfile::Document;
 
 use super::super::bitstream;
 use super::difference::{Difference, differences};
@@ -37,7 +38,8 @@ pub(super) async fn apply(
     if document.has("folder") {
         return apply_images(client, target, present.as_ref(), (header, paths), dry).await;
     }
-    let bytes = path_of("file")?.map(|path| bitstream::read(&path)).transpose()?;
+    let bytes = path_of("file")?.map(|path| bitstream::read(&path)).transpose();
+    let bytes = bytes.map_err(|failure| at_key(document, "file", failure))?;
     let mut wanted = value(&header)?;
     let digest = match &bytes {
         Some(bytes) => Some(snic_domain::Digest::of(bytes).to_string()),
@@ -58,17 +60,32 @@ pub(super) async fn apply(
             );
             return Err(Box::new(wrong).into());
         };
-        if !dry {
-            let signature = path_of("signature")?.map(|path| bitstream::signature(&path));
-            let signature = signature.transpose()?.unwrap_or_default();
-            bitstream::send(client, BitstreamHeader { signature, ..header }, &bytes).await?;
-        }
+        let signature = path_of("signature")?.map(|path| bitstream::signature(&path));
+        let signature = signature.transpose();
+        let signature = signature.map_err(|failure| at_key(document, "signature", failure))?;
+        let header = BitstreamHeader { signature: signature.unwrap_or_default(), ..header };
+        let sent = match dry {
+            true => bitstream::check(client, header, &bytes).await,
+            false => bitstream::send(client, header, &bytes).await.map(drop),
+        };
+        sent.map_err(|failure| at_key(document, "file", failure))?;
         return Ok(ApplyOutcome::new(name, Action::Created));
     };
     let differences = differences(&paths, &value(&present)?, &wanted);
     match differences.is_empty() {
         true => Ok(ApplyOutcome::new(name, Action::Unchanged)),
         false => Err(unchangeable(target, &differences)),
+    }
+}
+
+/// A failure with a file that a key of the document names, at the line of the key.
+fn at_key(document: &Document, key: &str, failure: Failure) -> Failure {
+    let at = |message: &str, help| document.error_in(key, message, help);
+    match failure {
+        Failure::Read { .. } => Box::new(at(&failure.to_string(), None)).into(),
+        Failure::Usage { message, hint } => Box::new(at(&message, Some(hint))).into(),
+        // The bytes of an upload are the field `chunk`.
+        other => other.in_file(|field, message| (field == "chunk").then(|| at(message, None))),
     }
 }
 
@@ -94,7 +111,8 @@ async fn apply_images(
         return Err(wrong(key, "it is of a folder of images", help));
     }
     let folder = target.folder.join(target.document.text_of("folder")?.unwrap_or_default());
-    let images = bitstream::folder::read_images(&folder)?;
+    let images = bitstream::folder::read_images(&folder);
+    let images = images.map_err(|failure| at_key(&target.document, "folder", failure))?;
     let mut differing = match present {
         Some(present) => differences(&paths, &value(present)?, &value(&header)?),
         None => Vec::new(),
@@ -113,10 +131,16 @@ async fn apply_images(
         return Err(wrong("folder", &message, &help));
     }
     let new: Vec<_> = images.iter().filter(|image| !image.is_of(present)).collect();
-    if !dry {
-        for image in &new {
-            image.send(client, &header).await?;
-        }
+    for image in &new {
+        let sent = match dry {
+            true => image.check(client, &header).await,
+            false => image.send(client, &header).await.map(drop),
+        };
+        let at_image = |_: &str, message: &str| {
+            let message = format!("{}: {message}", image.file.display());
+            Some(target.document.error_in("folder", &message, None))
+        };
+        sent.map_err(|failure| failure.in_file(at_image))?;
     }
     let action = match (present, new.is_empty()) {
         (None, _) => Action::Created,

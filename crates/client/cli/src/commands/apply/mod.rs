@@ -14,6 +14,7 @@
 
 mod bitstreams;
 mod difference;
+mod dry_run;
 mod resources;
 
 use std::collections::BTreeSet;
@@ -54,6 +55,9 @@ struct ApplyOutcome {
     action: Action,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     differences: Vec<Difference>,
+    /// A resource that it needs and that only the files would create: the server could not be asked about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waits_for: Option<String>,
     #[serde(skip)]
     begun: BegunOperation,
 }
@@ -97,17 +101,11 @@ async fn carry_out(
     outcomes: &mut Vec<ApplyOutcome>,
 ) -> Result<(), Failure> {
     for target in targets {
-        // A tenant that a dry run did not create has no DAGs that the server could check.
-        let owner = target.name.split_once("/dags/").map(|(owner, _)| owner);
-        let is_new = |outcome: &ApplyOutcome| {
-            outcome.action == Action::Created && Some(outcome.name.as_str()) == owner
+        let outcome = match options.dry_run {
+            true => dry_run::apply(session, client, target, outcomes).await?,
+            false => apply(session, client, target, false).await?,
         };
-        if options.dry_run && outcomes.iter().any(is_new) {
-            target.document.dag()?;
-            outcomes.push(ApplyOutcome::new(&target.name, Action::Created));
-            continue;
-        }
-        outcomes.push(apply(session, client, target, options.dry_run).await?);
+        outcomes.push(outcome);
     }
     if options.prune {
         prune(session, client, options, targets, outcomes).await?;
@@ -117,7 +115,8 @@ async fn carry_out(
 
 impl ApplyOutcome {
     fn new(name: &str, action: Action) -> Self {
-        Self { name: name.to_owned(), action, differences: Vec::new(), begun: None }
+        let (differences, waits_for, begun) = (Vec::new(), None, None);
+        Self { name: name.to_owned(), action, differences, waits_for, begun }
     }
 }
 
@@ -131,7 +130,10 @@ async fn apply(
     match document.kind {
         DocumentKind::Tenant => apply_as::<Tenant>(client, target, plain(document)?, dry).await,
         DocumentKind::NtType => apply_as::<NtType>(client, target, plain(document)?, dry).await,
-        DocumentKind::Bitstream => bitstreams::apply(client, target, dry).await,
+        DocumentKind::Bitstream => {
+            let applied = bitstreams::apply(client, target, dry).await;
+            applied.map_err(|failure| at_place("header", document, failure))
+        }
         DocumentKind::Dag => {
             let file = document.dag()?;
             let parent = target.name.split_once("/dags/").map_or("", |(parent, _)| parent);
@@ -187,7 +189,10 @@ async fn apply_as<R: FileResource>(
     dry: bool,
 ) -> Result<ApplyOutcome, Failure> {
     let name = &target.name;
-    let in_file = |failure: Failure| at_place::<R>(&target.document, failure);
+    let in_file = |failure: Failure| match target.document.kind {
+        DocumentKind::Dag => failure, // Its file knows more of its places.
+        _ => at_place(R::FIELD, &target.document, failure),
+    };
     let Some(present) = present::<R>(client, name).await? else {
         let begun = wanted.create(client, name, dry).await.map_err(in_file)?;
         return Ok(ApplyOutcome { begun, ..ApplyOutcome::new(name, Action::Created) });
@@ -207,14 +212,14 @@ async fn apply_as<R: FileResource>(
     }
 }
 
-/// A refusal at the place of the field that it names.
-fn at_place<R: FileResource>(document: &Document, failure: Failure) -> Failure {
-    if document.kind == DocumentKind::Dag {
-        return failure; // Its file knows more of its places.
-    }
+/// A refusal at the place of the field that it names, below `field` of the request.
+fn at_place(field: &str, document: &Document, failure: Failure) -> Failure {
     failure.in_file(|path, message| {
-        let path = path.strip_prefix(R::FIELD)?.strip_prefix('.')?;
-        Some(document.error_in(path, message, None))
+        let path = path.strip_prefix(field)?.strip_prefix('.')?;
+        // The place of what is missing is that of the document, which does not say what it is about.
+        let is_there = path.split(['.', '[']).next().is_some_and(|key| document.has(key));
+        let named = if is_there { message.to_owned() } else { format!("{path}: {message}") };
+        Some(document.error_in(path, &named, None))
     })
 }
 
@@ -260,7 +265,7 @@ fn report(
     outcomes: &[ApplyOutcome],
 ) -> Result<(), Failure> {
     let mut text = String::new();
-    for ApplyOutcome { name, action, differences, .. } in outcomes {
+    for ApplyOutcome { name, action, differences, waits_for, .. } in outcomes {
         let word = match (action, options.dry_run) {
             (Action::Unchanged, _) => "unchanged",
             (Action::Created, false) => "created",
@@ -273,7 +278,9 @@ fn report(
         let fields: Vec<&str> = differences.iter().map(|one| one.path.as_str()).collect();
         let fields =
             if fields.is_empty() { String::new() } else { format!(" ({})", fields.join(", ")) };
-        text.push_str(&format!("{word} {name}{fields}\n"));
+        let waits =
+            waits_for.as_ref().map(|needed| format!(", not checked further without {needed}"));
+        text.push_str(&format!("{word} {name}{fields}{}\n", waits.unwrap_or_default()));
         if options.diff {
             text.push_str(&lines(differences));
         }

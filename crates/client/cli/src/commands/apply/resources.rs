@@ -74,12 +74,13 @@ impl FileResource for Tenant {
         name: &str,
         dry: bool,
     ) -> Result<BegunOperation, Failure> {
-        if !dry {
-            let (tenant_id, tenant) = (text::id(name).to_owned(), Some(self));
-            let request = CreateTenantRequest { tenant_id, tenant, request_id: request_id() };
-            let _ = call!(client, tenants.create_tenant, request)?;
-        }
-        Ok(None)
+        let request = CreateTenantRequest {
+            tenant_id: text::id(name).to_owned(),
+            tenant: Some(self),
+            request_id: request_id(),
+            validate_only: dry,
+        };
+        call!(client, tenants.create_tenant, request).map(|_| None)
     }
 
     async fn update(
@@ -88,13 +89,11 @@ impl FileResource for Tenant {
         paths: Vec<String>,
         dry: bool,
     ) -> Option<Result<BegunOperation, Failure>> {
-        if dry {
-            return Some(Ok(None));
-        }
         let request = UpdateTenantRequest {
             tenant: Some(self),
             update_mask: mask(paths),
             request_id: request_id(),
+            validate_only: dry,
         };
         Some(call!(client, tenants.update_tenant, request).map(|_| None))
     }
@@ -109,12 +108,13 @@ impl FileResource for NtType {
         name: &str,
         dry: bool,
     ) -> Result<BegunOperation, Failure> {
-        if !dry {
-            let (nt_type_id, nt_type) = (text::id(name).to_owned(), Some(self));
-            let request = CreateNtTypeRequest { nt_type_id, nt_type, request_id: request_id() };
-            let _ = call!(client, nts.create_nt_type, request)?;
-        }
-        Ok(None)
+        let request = CreateNtTypeRequest {
+            nt_type_id: text::id(name).to_owned(),
+            nt_type: Some(self),
+            request_id: request_id(),
+            validate_only: dry,
+        };
+        call!(client, nts.create_nt_type, request).map(|_| None)
     }
 
     async fn update(
@@ -136,12 +136,13 @@ impl FileResource for Rule {
         name: &str,
         dry: bool,
     ) -> Result<BegunOperation, Failure> {
-        if !dry {
-            let (rule_id, rule) = (text::id(name).to_owned(), Some(self));
-            let request = CreateRuleRequest { rule_id, rule, request_id: request_id() };
-            let _ = call!(client, rules.create_rule, request)?;
-        }
-        Ok(None)
+        let request = CreateRuleRequest {
+            rule_id: text::id(name).to_owned(),
+            rule: Some(self),
+            request_id: request_id(),
+            validate_only: dry,
+        };
+        call!(client, rules.create_rule, request).map(|_| None)
     }
 
     async fn update(
@@ -150,15 +151,13 @@ impl FileResource for Rule {
         paths: Vec<String>,
         dry: bool,
     ) -> Option<Result<BegunOperation, Failure>> {
-        if dry {
-            return Some(Ok(None));
-        }
         // A match is changed as a whole.
         let mut paths: Vec<String> =
             paths.iter().map(|path| path.split('.').next().unwrap_or(path).to_owned()).collect();
         paths.dedup();
         let (rule, update_mask) = (Some(self), mask(paths));
-        let request = UpdateRuleRequest { rule, update_mask, request_id: request_id() };
+        let (request_id, validate_only) = (request_id(), dry);
+        let request = UpdateRuleRequest { rule, update_mask, request_id, validate_only };
         Some(call!(client, rules.update_rule, request).map(|_| None))
     }
 }

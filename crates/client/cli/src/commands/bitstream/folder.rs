@@ -10,7 +10,7 @@ use snic_client::{Client, Failure, call, names};
 use snic_domain::Digest;
 
 use super::super::CliSession;
-use super::{read, read_manifest, send, signature, target_of};
+use super::{check, read, read_manifest, send, signature, target_of};
 
 /// Uploads the images of a folder, and shows the bitstream.
 pub(super) async fn upload(
@@ -67,16 +67,27 @@ impl FolderImage {
         client: &Client,
         header: &BitstreamHeader,
     ) -> Result<Bitstream, Failure> {
+        send(client, self.header(header)?, &read(&self.file)?).await
+    }
+
+    /// Has the server check an upload of it, which keeps nothing.
+    ///
+    /// # Errors
+    /// As [`FolderImage::send`].
+    pub async fn check(&self, client: &Client, header: &BitstreamHeader) -> Result<(), Failure> {
+        check(client, self.header(header)?, &read(&self.file)?).await
+    }
+
+    fn header(&self, header: &BitstreamHeader) -> Result<BitstreamHeader, Failure> {
         let signed = PathBuf::from(format!("{}.sig", self.file.display()));
-        let header = BitstreamHeader {
+        Ok(BitstreamHeader {
             bitstream_id: header.bitstream_id.clone(),
             shareable: header.shareable,
             labels: header.labels.clone(),
             description: header.description.clone(),
             signature: if signed.exists() { signature(&signed)? } else { Vec::new() },
             ..target_of(&self.manifest)
-        };
-        send(client, header, &read(&self.file)?).await
+        })
     }
 }
 

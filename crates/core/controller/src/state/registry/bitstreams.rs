@@ -5,7 +5,8 @@ use std::fmt::Display;
 
 use snic_domain::limits::{BITSTREAM_BYTES_MAX, CHAIN_SLOTS_MAX};
 use snic_domain::{
-    Area, Bitstream, BitstreamId, CardModel, Digest, NtTypeId, RegionImage, ReportedChain, TenantId,
+    Area, Bitstream, BitstreamId, CardModel, Digest, NtTypeId, RegionImage, ReportedChain,
+    TenantId, Timestamp,
 };
 
 use super::Registry;
@@ -89,15 +90,10 @@ impl Registry {
         caller: &Caller,
         mut bitstream: Bitstream,
     ) -> Result<BitstreamView, ControlError> {
-        let owner = bitstream.id.owner();
-        bitstream.shareable |= owner.is_none();
-        self.check_owner(caller, owner.as_ref(), "bitstream_id")?;
+        bitstream.shareable |= bitstream.id.owner().is_none();
+        self.check_new_bitstream(tx.now(), caller, &bitstream)?;
         if self.bitstreams.contains_key(&bitstream.id) {
             return self.add_image(tx, &bitstream);
-        }
-        self.check_bitstream(&bitstream, owner.as_ref())?;
-        if let Some(owner) = &owner {
-            self.check_image_quota(owner, &bitstream.images)?;
         }
         let mut record = BitstreamRecord {
             bitstream,
@@ -117,6 +113,26 @@ impl Registry {
         // It was checked by the keys of then, or by those of the fleet.
         self.judge(&id);
         Ok(self.view_of_bitstream(&self.bitstreams[&id]))
+    }
+
+    /// # Errors
+    /// As [`Registry::create_bitstream`]; `bitstream` is shareable where it is the provider's.
+    pub fn check_new_bitstream(
+        &self,
+        now: Timestamp,
+        caller: &Caller,
+        bitstream: &Bitstream,
+    ) -> Result<(), ControlError> {
+        let owner = bitstream.id.owner();
+        self.check_owner(caller, owner.as_ref(), "bitstream_id")?;
+        if self.bitstreams.contains_key(&bitstream.id) {
+            return self.check_new_image(now, bitstream).map(drop);
+        }
+        self.check_bitstream(bitstream, owner.as_ref())?;
+        match &owner {
+            Some(owner) => self.check_image_quota(owner, &bitstream.images),
+            None => Ok(()),
+        }
     }
 
     /// A bitstream is there from now on, and its owner is charged for it.

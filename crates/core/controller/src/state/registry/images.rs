@@ -1,6 +1,8 @@
 //! Images are added to a bitstream that there is, and removed from one that has others.
 
-use snic_domain::{Bitstream, BitstreamId, Digest, RegionImage, RegionImages, UnfitImage};
+use snic_domain::{
+    Bitstream, BitstreamId, Digest, RegionImage, RegionImages, Timestamp, UnfitImage,
+};
 
 use super::Registry;
 use super::bitstreams::check_size;
@@ -19,6 +21,21 @@ impl Registry {
         tx: &mut Tx,
         declared: &Bitstream,
     ) -> Result<BitstreamView, ControlError> {
+        let images = self.check_new_image(tx.now(), declared)?;
+        self.set_images(tx, &declared.id, images);
+        self.judge(&declared.id);
+        Ok(self.view_of_bitstream(&self.bitstreams[&declared.id]))
+    }
+
+    /// The images that the bitstream would have with those that are declared.
+    ///
+    /// # Errors
+    /// As [`Registry::add_image`].
+    pub(super) fn check_new_image(
+        &self,
+        now: Timestamp,
+        declared: &Bitstream,
+    ) -> Result<RegionImages, ControlError> {
         let resource = format!("bitstreams/{}", declared.id);
         let present = &self.bitstreams[&declared.id].bitstream;
         let extended = present.with_images_of(declared).map_err(|error| match error {
@@ -30,15 +47,12 @@ impl Registry {
         declared.images.iter().try_for_each(check_size)?;
         if let Some(owner) = declared.id.owner() {
             for image in &declared.images {
-                self.check_not_rejected(&owner, image.digest, tx.now())
+                self.check_not_rejected(&owner, image.digest, now)
                     .map_err(|text| ControlError::precondition(&resource, text))?;
             }
             self.check_image_quota(&owner, &declared.images)?;
         }
-        let images = extended.images;
-        self.set_images(tx, &declared.id, images);
-        self.judge(&declared.id);
-        Ok(self.view_of_bitstream(&self.bitstreams[&declared.id]))
+        Ok(extended.images)
     }
 
     /// The image of a bitstream that `caller` wants to delete.

@@ -38,14 +38,11 @@ impl Registry {
         self.nts.get(id).filter(|record| is_readable(record, caller)).map(view)
     }
 
-    pub fn create_nt(
-        &mut self,
-        tx: &mut Tx,
-        caller: &Caller,
-        nt: NtType,
-    ) -> Result<NtView, ControlError> {
+    /// # Errors
+    /// `caller` may not, it is not valid, there is one of its name, or it would be beyond its owner's quota.
+    pub fn check_new_nt(&self, caller: &Caller, nt: &NtType) -> Result<(), ControlError> {
         self.check_owner(caller, nt.id.owner().as_ref(), "nt_type_id")?;
-        check_nt(&nt)?;
+        check_nt(nt)?;
         if self.nts.contains_key(&nt.id) {
             return Err(ControlError::exists(format!("ntTypes/{}", nt.id)));
         }
@@ -56,6 +53,16 @@ impl Registry {
         if let Some(owner) = nt.id.owner() {
             self.check_nt_quota(&owner)?;
         }
+        Ok(())
+    }
+
+    pub fn create_nt(
+        &mut self,
+        tx: &mut Tx,
+        caller: &Caller,
+        nt: NtType,
+    ) -> Result<NtView, ControlError> {
+        self.check_new_nt(caller, &nt)?;
         let number = self.nt_numbers.give(&nt.id);
         let record = NtRecord { nt, number, created: tx.now(), fleet_number: None };
         self.charge_nt(&record.nt.id);

@@ -38,6 +38,10 @@ impl Numbers {
         Some(self.highest)
     }
 
+    fn has_free(&self) -> bool {
+        !self.free.is_empty() || self.highest < u16::MAX
+    }
+
     fn give_back(&mut self, number: u16) {
         self.free.insert(number);
     }
@@ -73,20 +77,23 @@ impl Registry {
         }
     }
 
+    /// # Errors
+    /// Its weight is not allowed, there is one of its name, or there are as many as a card has numbers for.
+    pub fn check_new_tenant(&self, tenant: &Tenant) -> Result<(), ControlError> {
+        check_weight(tenant.weight)?;
+        if self.tenants.contains_key(&tenant.id) {
+            return Err(ControlError::exists(format!("tenants/{}", tenant.id)));
+        }
+        if self.numbers.has_free() { Ok(()) } else { Err(no_number()) }
+    }
+
     pub fn create_tenant(
         &mut self,
         tx: &mut Tx,
         tenant: Tenant,
     ) -> Result<TenantView, ControlError> {
-        check_weight(tenant.weight)?;
-        if self.tenants.contains_key(&tenant.id) {
-            return Err(ControlError::exists(format!("tenants/{}", tenant.id)));
-        }
-        let number = self.numbers.take().ok_or_else(|| ControlError::Exhausted {
-            what: "tenants".into(),
-            limit: u16::MAX.into(),
-            hint: "delete one first".into(),
-        })?;
+        self.check_new_tenant(&tenant)?;
+        let number = self.numbers.take().ok_or_else(no_number)?;
         let (created, updated) = (tx.now(), tx.now());
         let (generation, rejections, fleet_number) = (1, Vec::new(), None);
         let record =
@@ -97,6 +104,18 @@ impl Registry {
         Ok(view)
     }
 
+    /// # Errors
+    /// There is no such tenant, it is not as it was read, or its new weight is not allowed.
+    pub fn check_tenant_update(
+        &self,
+        id: &TenantId,
+        weight: Option<u32>,
+        etag: Option<&str>,
+    ) -> Result<(), ControlError> {
+        self.check_tenant_etag(id, etag)?;
+        weight.map_or(Ok(()), check_weight)
+    }
+
     pub fn update_tenant(
         &mut self,
         tx: &mut Tx,
@@ -104,8 +123,7 @@ impl Registry {
         patch: TenantPatch,
         etag: Option<&str>,
     ) -> Result<TenantView, ControlError> {
-        self.check_tenant_etag(id, etag)?;
-        patch.weight.map_or(Ok(()), check_weight)?;
+        self.check_tenant_update(id, patch.weight, etag)?;
         let record = self.tenants.get_mut(id).expect("it has an etag, so it exists");
         record.tenant.weight = patch.weight.unwrap_or(record.tenant.weight);
         record.tenant.quota = patch.quota.unwrap_or_default().apply(record.tenant.quota);
@@ -158,6 +176,14 @@ impl Registry {
             self.numbers.give_back(record.number);
         }
         tx.delete(RecordKey::Tenant(id.clone()));
+    }
+}
+
+fn no_number() -> ControlError {
+    ControlError::Exhausted {
+        what: "tenants".into(),
+        limit: u16::MAX.into(),
+        hint: "delete one first".into(),
     }
 }
 
