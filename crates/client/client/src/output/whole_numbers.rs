@@ -122,6 +122,7 @@ mod tests {
         let yaml = serde_yaml_ng::to_string(&document).expect("it is a value");
         assert!(yaml.starts_with("z: 4096\na:\n- 1000000000\n- 0.5\n- -3\n"), "{yaml}");
         let huge: Document = serde_json::from_str("1e300").expect("it is JSON");
-        assert_eq!(serde_json::to_string(&huge).expect("it is a value"), "1e300");
+        let text = serde_json::to_string(&huge).expect("it is a value");
+        assert!(text.len() < 10 && text.parse() == Ok(1e300), "{text}");
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use snic_domain::{DagName, Timestamp};
+use snic_domain::Timestamp;
 
 use crate::protocol::ControllerSettings;
 use crate::restart::recovery::{StoreContent, restore};
