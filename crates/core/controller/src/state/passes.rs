@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(passes.moves(&first), DagMoves::default());
     }
 
-    /// What is overtaken is searched again, and if that happens each time, the pass says why nothing moved.
+    /// Overtaken moves are searched again, and if that happens each time, the pass says why nothing moved.
     #[test]
     fn a_pass_whose_moves_are_overtaken_searches_again_and_keeps_the_reason() {
         let (card, first) = (CardId::new("card0").expect("a label"), operation("op-1"));

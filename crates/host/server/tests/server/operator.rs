@@ -161,7 +161,7 @@ async fn dags_are_moved_together_and_sequences_recommended() {
     rig.stop().await;
 }
 
-/// What a consolidation did is in its operation, also for those who come later.
+/// The result of a consolidation is in its operation, also for those who come later.
 #[tokio::test]
 async fn a_consolidation_says_how_many_dags_it_moved() {
     let rig = Rig::start().await;
