@@ -649,7 +649,7 @@ fn moves_and_recommendations_are_shown_and_written() {
     let reply = OptimizeCardResponse { operation: Some(operation), ..Default::default() };
     fake.answer("OptimizeCard", &reply);
     let text = fine(&fake, "card optimize card0 --wait");
-    assert!(text.starts_with("done: optimize "), "{text}");
+    assert!(text.starts_with("done: OPTIMIZE "), "{text}");
     assert!(text.ends_with("; DAGs moved: 18; without room for a move: 2\n"), "{text}");
     fake.answer("OptimizeCard", &reply);
     let text = fine(&fake, "card optimize card0 --wait -o json");
