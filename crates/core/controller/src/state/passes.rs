@@ -42,7 +42,7 @@ struct Pass {
     /// Whether things changed since the last search, so that the next one may find something else.
     is_overtaken: bool,
     /// Moves of the last search that were not made, and the first reason.
-    refused: u32,
+    not_made: u32,
     obstacle: Option<ControlError>,
 }
 
@@ -81,7 +81,7 @@ impl Passes {
             made: 0,
             has_moved: false,
             is_overtaken: false,
-            refused: 0,
+            not_made: 0,
             obstacle: None,
         };
         self.pending.insert(operation.clone(), pass);
@@ -135,7 +135,7 @@ impl Passes {
         let pass = self.pass(operation);
         pass.is_futile = moves.is_empty();
         pass.moves = moves.into();
-        (pass.has_moved, pass.is_overtaken, pass.refused, pass.obstacle) = (false, false, 0, None);
+        (pass.has_moved, pass.is_overtaken, pass.not_made, pass.obstacle) = (false, false, 0, None);
     }
 
     /// The move that is to be made now, which is in the plan no more.
@@ -154,7 +154,7 @@ impl Passes {
     /// A move found no room.
     pub fn refuse_move(&mut self, operation: &OperationId, why: ControlError) {
         let pass = self.pass(operation);
-        pass.refused += 1;
+        pass.not_made += 1;
         pass.obstacle.get_or_insert(why);
     }
 
@@ -163,7 +163,7 @@ impl Passes {
         let pass = self.pending.get(operation);
         pass.map_or(DagMoves::default(), |pass| DagMoves {
             made: pass.made,
-            left: pass.refused + u32::try_from(pass.moves.len()).unwrap_or(u32::MAX),
+            left: pass.not_made + u32::try_from(pass.moves.len()).unwrap_or(u32::MAX),
         })
     }
 
@@ -176,7 +176,7 @@ impl Passes {
     /// of a move that was refused before stays: this one may have needed it.
     pub fn give_up_moves(&mut self, operation: &OperationId, why: ControlError) {
         let pass = self.pass(operation);
-        pass.refused += u32::try_from(pass.moves.len()).unwrap_or(u32::MAX).saturating_add(1);
+        pass.not_made += u32::try_from(pass.moves.len()).unwrap_or(u32::MAX).saturating_add(1);
         pass.moves.clear();
         pass.is_overtaken = true;
         pass.obstacle.get_or_insert(why);
@@ -187,7 +187,7 @@ impl Passes {
     pub fn next_round(&mut self, operation: &OperationId) -> Option<u32> {
         let pass = self.pass(operation);
         let would_differ = pass.has_moved || pass.is_overtaken;
-        if pass.is_futile || (pass.refused > 0 && !would_differ) {
+        if pass.is_futile || (pass.not_made > 0 && !would_differ) {
             return None;
         }
         pass.rounds_left = pass.rounds_left.checked_sub(1)?;
