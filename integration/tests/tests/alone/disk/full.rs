@@ -8,13 +8,13 @@ use snic_integration::{Home, TestClient};
 
 use super::{Rig, create_until_refused, create_when_it_is_well, tenants};
 
-/// A file system in memory of 96 MiB; gone when dropped.
+/// A file system in memory of 192 MiB, of which the images of the catalogue take 76; gone when dropped.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
     fn mount(at: PathBuf) -> Self {
         fs::create_dir_all(&at).expect("a folder");
-        run("mount", &["-t", "tmpfs", "-o", "size=96m,mode=0755", "none"], &at);
+        run("mount", &["-t", "tmpfs", "-o", "size=192m,mode=0755", "none"], &at);
         Self(at)
     }
 
