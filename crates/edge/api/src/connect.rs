@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use snic_domain::ID_CHARS_MAX;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
@@ -113,9 +114,6 @@ impl Interceptor for Sender {
         Ok(request)
     }
 }
-
-/// Longest id, in characters.
-const ID_CHARS_MAX: usize = 63;
 
 /// The host's name, as the kernel has it; empty where it has none.
 fn host_name() -> String {

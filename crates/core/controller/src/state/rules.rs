@@ -155,8 +155,10 @@ impl Rules {
         Ok((VacatedRow::new(before.card, before.row), moved))
     }
 
+    /// Checks a rule that is to replace the one of its id, without doing so.
+    ///
     /// # Errors
-    /// As [`Rules::replace`].
+    /// The same as [`Rules::replace`] gives.
     pub fn check_replacement(&self, rule: &Rule, card: &CardId) -> Result<(), ControlError> {
         check_match(rule)?;
         match self.records.get(&rule.id) {

@@ -73,7 +73,7 @@ impl FolderImage {
     /// Has the server check an upload of it, which keeps nothing.
     ///
     /// # Errors
-    /// As [`FolderImage::send`].
+    /// A file cannot be read, or the server would refuse the upload; as with [`FolderImage::send`].
     pub async fn check(&self, client: &Client, header: &BitstreamHeader) -> Result<(), Failure> {
         check(client, self.header(header)?, &read(&self.file)?).await
     }

@@ -30,7 +30,7 @@ impl Registry {
     /// The images that the bitstream would have with those that are declared.
     ///
     /// # Errors
-    /// As [`Registry::add_image`].
+    /// The image cannot be added: the same errors as [`Registry::add_image`] gives.
     pub(super) fn check_new_image(
         &self,
         now: Timestamp,
