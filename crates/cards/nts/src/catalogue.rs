@@ -74,6 +74,16 @@ pub fn redacted(nt_type: &str, json: &str) -> Option<serde_json::Value> {
     schema.check(schema.version, json.as_bytes()).ok().map(|configuration| configuration.redacted())
 }
 
+/// Whether a digest stands where a configuration of this type has a secret, as [`redacted`] prints one.
+pub fn has_digests(nt_type: &str, json: &str) -> bool {
+    let (Ok(schema), Ok(mut document)) = (schema(nt_type), serde_json::from_str(json)) else {
+        return false;
+    };
+    let mut found = false;
+    schema.visit_secrets(&mut document, &mut |text| found |= text.starts_with(SHOWN_SECRET));
+    found
+}
+
 /// A configuration with the secrets themselves where their digests stand, as far as one of `known` has them: what
 /// [`redacted`] showed can be given back. `known` are NT types with their configurations. `None` where no digest stands, or
 /// it is no configuration.

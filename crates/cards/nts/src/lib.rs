@@ -27,7 +27,9 @@ mod task;
 mod tasks;
 pub mod wire;
 
-pub use catalogue::{NT_TYPES, UnknownNtType, check, create, redacted, schema, with_secrets};
+pub use catalogue::{
+    NT_TYPES, UnknownNtType, check, create, has_digests, redacted, schema, with_secrets,
+};
 pub use counters::{Counters, DropReason};
 pub use module::{
     CompiledModule, InvalidModule, MODULE_STATE_BYTES_MAX, ModuleInstance, ModuleRuntime,

@@ -77,13 +77,16 @@ pub fn shown(node: &Node) -> Option<Value> {
     Some(snic_nts::redacted(node.nt.as_str(), configuration.expose()).unwrap_or_default())
 }
 
-/// Whether a digest stands in a configuration as it stands for a secret where one is shown.
+/// Whether a digest stands for a secret in a configuration of one of the provider's NT types, as where one is shown. Text of
+/// a tenant's own type may look like one, and is none.
 ///
 /// # Errors
 /// One does, and the update has no etag: another update could give the DAG other secrets before it.
 pub fn name_secrets(nodes: &[Node], etag: &str) -> Result<bool, ApiError> {
-    let configurations = nodes.iter().filter_map(|node| node.configuration.as_ref());
-    let named = configurations.map(NtConfiguration::expose).any(|json| json.contains("sha256:"));
+    let named = nodes.iter().filter(|node| node.nt.owner().is_none()).any(|node| {
+        let json = node.configuration.as_ref().map(NtConfiguration::expose);
+        json.is_some_and(|json| snic_nts::has_digests(node.nt.as_str(), json))
+    });
     if named && etag.is_empty() {
         let what = "required with digests of secrets: give the etag of the DAG as it was read";
         return Err(ApiError::in_field(ErrorReason::FieldRequired, "dag.etag", what));
@@ -242,6 +245,10 @@ mod tests {
         assert!(name_secrets(&foreign, "").is_err(), "another update may be faster");
         assert!(name_secrets(&foreign, "0f").expect("guarded"));
         assert!(!name_secrets(std::slice::from_ref(&stored), "").expect("there are none"));
+        let own = [node("acme.esp", &text), node("acme.hash", r#"{"of":"sha256:00"}"#)];
+        assert!(!name_secrets(&own, "").expect("a tenant's own type has no secret fields"));
+        let elsewhere = [node("firewall", r#"{"note":"sha256:00"}"#)];
+        assert!(!name_secrets(&elsewhere, "").expect("a firewall has no secrets"));
         let refused = Status::from(checked(&foreign).await.expect_err("no such secret"));
         assert!(refused.message().contains("outbound.key"), "{refused}");
         keep_secrets(&mut foreign, &[node("aes", &text), node("acme.esp", &text)]);
