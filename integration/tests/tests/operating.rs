@@ -1,6 +1,8 @@
 //! An operator's work with a running daemon: maintenance, audit, backup and restore, support
 //! bundles; across `kill -9` and restarts.
 
+#[path = "operating/catalogue.rs"]
+mod catalogue;
 #[path = "operating/dry_runs.rs"]
 mod dry_runs;
 #[path = "operating/hostile.rs"]
