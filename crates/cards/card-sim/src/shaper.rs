@@ -3,7 +3,7 @@
 //!
 //! Waiting packets are in the packet store; token buckets have
 //! a fixed part of it, so that a DAG that sends too much takes no room from packets that may pass
-//! (SuperNIC, 4.5). The queues stand before a packet is bound to a table version, so that a full queue of
+//! (SuperNIC, 4.5). A software card keeps them in buffers of the host's memory. The queues stand before a packet is bound to a table version, so that a full queue of
 //! a slow DAG does not delay a commit.
 
 use snic_tables::{PACKETS_MARGIN, PROMISE_DEPTH, RateLimiterRow};
@@ -24,6 +24,8 @@ pub(crate) struct Limiter {
     head: u32,
     tail: u32,
     bytes: u64,
+    /// Number of packets in the queue.
+    packets: u32,
     /// Counts changes of the rate: events of an older one are void.
     pub(crate) generation: u32,
 }
@@ -31,7 +33,7 @@ pub(crate) struct Limiter {
 impl Default for Limiter {
     fn default() -> Self {
         let (bucket, promise, taken) = (None, None, None);
-        Self { bucket, promise, taken, head: NIL, tail: NIL, bytes: 0, generation: 0 }
+        Self { bucket, promise, taken, head: NIL, tail: NIL, bytes: 0, packets: 0, generation: 0 }
     }
 }
 
@@ -112,6 +114,13 @@ impl Promise {
     }
 }
 
+/// Largest queue at a token bucket, packets that come included.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct QueueRoom {
+    pub bytes: u64,
+    pub packets: u32,
+}
+
 /// Answer of a bucket about a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -141,16 +150,15 @@ impl Limiter {
         }
     }
 
-    /// Decides about a packet that arrives, where `room` bytes may wait. Takes its tokens if it
-    /// passes.
-    pub(crate) fn arrive(&mut self, now: u64, bytes: u32, room: u64) -> Verdict {
+    /// Decides about a packet that arrives, where so many may wait. Takes its tokens if it passes.
+    pub(crate) fn arrive(&mut self, now: u64, bytes: u32, room: QueueRoom) -> Verdict {
         let Some(bucket) = &mut self.bucket else { return Verdict::Drop };
         let bits = u64::from(bytes) * 8;
         if self.head == NIL && bucket.is_ready(now, bits) {
             bucket.take(now, bits);
             return Verdict::Pass;
         }
-        if self.bytes + u64::from(bytes) > room {
+        if self.bytes + u64::from(bytes) > room.bytes || self.packets >= room.packets {
             return Verdict::Drop;
         }
         Verdict::Wait((self.head == NIL).then(|| bucket.ready_at(bits)))
@@ -201,6 +209,7 @@ impl Limiter {
     /// Puts a packet into the queue; says behind which one.
     pub(crate) fn push(&mut self, packet: u32, bytes: u32) -> Option<u32> {
         self.bytes += u64::from(bytes);
+        self.packets += 1;
         let before = std::mem::replace(&mut self.tail, packet);
         if self.head == NIL {
             self.head = packet;
@@ -225,6 +234,7 @@ impl Limiter {
     /// Takes the first out of the queue without tokens.
     pub(crate) fn drop_first(&mut self, bytes: u32, next: u32) {
         self.bytes -= u64::from(bytes);
+        self.packets -= 1;
         self.head = next;
     }
 
@@ -249,6 +259,8 @@ mod tests {
         weight: 1,
     };
 
+    const ROOM: QueueRoom = QueueRoom { bytes: 3_000, packets: 2 };
+
     fn limiter(rate_kbps: u32) -> Limiter {
         let mut limiter = Limiter::default();
         limiter.set(0, Some(RateLimiterRow { rate_kbps, ..ROW }), CLOCK);
@@ -258,12 +270,12 @@ mod tests {
     #[test]
     fn packets_over_the_rate_wait_and_then_drop() {
         let mut limiter = limiter(1_000_000);
-        assert_eq!(limiter.arrive(0, 1_500, 3_000), Verdict::Pass);
-        assert_eq!(limiter.arrive(0, 1_500, 3_000), Verdict::Wait(Some(3_000)));
+        assert_eq!(limiter.arrive(0, 1_500, ROOM), Verdict::Pass);
+        assert_eq!(limiter.arrive(0, 1_500, ROOM), Verdict::Wait(Some(3_000)));
         assert_eq!(limiter.push(7, 1_500), None);
-        assert_eq!(limiter.arrive(0, 1_500, 3_000), Verdict::Wait(None));
+        assert_eq!(limiter.arrive(0, 1_500, ROOM), Verdict::Wait(None));
         assert_eq!(limiter.push(8, 1_500), Some(7));
-        assert_eq!(limiter.arrive(0, 64, 3_000), Verdict::Drop);
+        assert_eq!(limiter.arrive(0, 64, ROOM), Verdict::Drop);
         limiter.pop(3_000, 1_500, 8);
         assert_eq!((limiter.first(), limiter.ready_at(1_500)), (Some(8), Some(6_000)));
         limiter.pop(6_000, 1_500, NIL);
@@ -351,16 +363,16 @@ mod tests {
     #[test]
     fn no_row_and_no_rate_let_nothing_pass() {
         let mut limiter = limiter(0);
-        assert_eq!(limiter.arrive(0, 64, 3_000), Verdict::Drop);
+        assert_eq!(limiter.arrive(0, 64, ROOM), Verdict::Drop);
         limiter.set(0, None, CLOCK);
-        assert_eq!(limiter.arrive(0, 64, 3_000), Verdict::Drop);
+        assert_eq!(limiter.arrive(0, 64, ROOM), Verdict::Drop);
         assert_eq!(limiter.ready_at(64), None);
     }
 
     #[test]
     fn a_new_rate_counts_for_what_waits() {
         let mut limiter = limiter(1_000_000);
-        limiter.arrive(0, 1_500, 3_000);
+        limiter.arrive(0, 1_500, ROOM);
         limiter.push(7, 1_500);
         let before = limiter.generation;
         limiter.set(0, Some(ROW), CLOCK);

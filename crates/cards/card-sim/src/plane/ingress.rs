@@ -9,10 +9,10 @@ use snic_ports::packets::PacketStep;
 use snic_tables::{ClassifierRow, DagRow, DropCause, NONE};
 
 use super::source::SourceSlot;
-use super::{Claim, Ingress, NIL, Packet, Plane, Rank, StoreShare};
+use super::{Claim, Ingress, NIL, Packet, Plane, Rank, ShaperMemory, StoreShare};
 use crate::load::LoadMeter;
 use crate::region::{NEVER, Region};
-use crate::shaper::Verdict;
+use crate::shaper::{QueueRoom, Verdict};
 use crate::traffic::{Generator, Header};
 use crate::wheel::Event;
 
@@ -351,12 +351,7 @@ impl Plane {
         if row.rate_limiter == NONE || !self.options.rate_limits {
             return self.begin(at);
         }
-        // A queue grows as long as it is shorter than what all of them leave free: however many
-        // senders send too much, one more still finds room (dynamic queue length thresholds,
-        // Choudhury and Hahne, IEEE/ACM ToN 6(2), 1998).
-        let free =
-            (self.cells / WAITING_PART).saturating_sub(self.cells_of[StoreShare::Waiting as usize]);
-        let room = (free * u64::from(self.timing.beat_bytes)).min(self.options.shaper_queue.get());
+        let room = self.queue_room(row.rate_limiter);
         let Some(limiter) = self.limiters.get_mut(usize::from(row.rate_limiter)) else {
             return self.drop_packet(at, DropCause::RateLimited);
         };
@@ -365,10 +360,11 @@ impl Plane {
             Verdict::Drop => self.drop_packet(at, DropCause::RateLimited),
             Verdict::Wait(until) => {
                 let generation = limiter.generation;
-                if !self.store(at, bytes) {
+                if self.options.shaper_memory.is_none() && !self.store(at, bytes) {
                     return self.drop_packet(at, DropCause::StoreFull);
                 }
                 self.set_room(at, StoreShare::Waiting);
+                self.waiting += 1;
                 let limiter = &mut self.limiters[usize::from(row.rate_limiter)];
                 if let Some(before) = limiter.push(at, bytes) {
                     self.packets[before].next = at;
@@ -381,6 +377,23 @@ impl Plane {
         }
     }
 
+    /// Room for the queue at a token bucket. A queue grows as long as it is shorter than what all of them leave free:
+    /// however many senders send too much, one more still finds room (dynamic queue length thresholds, Choudhury and
+    /// Hahne, IEEE/ACM ToN 6(2), 1998).
+    fn queue_room(&self, limiter: u16) -> QueueRoom {
+        let bytes = self.options.shaper_queue.get();
+        let Some(ShaperMemory { buffers, micros }) = self.options.shaper_memory else {
+            let waiting = self.cells_of[StoreShare::Waiting as usize];
+            let free = (self.cells / WAITING_PART).saturating_sub(waiting);
+            let bytes = bytes.min(free * u64::from(self.timing.beat_bytes));
+            return QueueRoom { bytes, packets: u32::MAX };
+        };
+        let row = self.banks.current().limiters.get(usize::from(limiter)).copied().flatten();
+        let kbps = row.map_or(0, |row| u64::from(row.rate_kbps));
+        let passes = kbps.saturating_mul(micros.into()) / 8_000;
+        QueueRoom { bytes: bytes.max(passes), packets: buffers.saturating_sub(self.waiting) }
+    }
+
     /// The first packet at a token bucket may pass.
     pub(super) fn release(&mut self, number: u16, generation: u32) {
         let limiter = &mut self.limiters[usize::from(number)];
@@ -389,6 +402,7 @@ impl Plane {
         };
         let Packet { bytes, next, .. } = self.packets[at];
         limiter.pop(self.now, bytes, next);
+        self.waiting -= 1;
         self.arm_limiter(number);
         self.begin(at);
     }
@@ -434,6 +448,7 @@ impl Plane {
         while let Some(at) = self.limiters[usize::from(number)].first() {
             let Packet { bytes, next, .. } = self.packets[at];
             self.limiters[usize::from(number)].drop_first(bytes, next);
+            self.waiting -= 1;
             self.drop_packet(at, DropCause::RateLimited);
         }
     }

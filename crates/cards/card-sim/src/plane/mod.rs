@@ -84,8 +84,20 @@ pub struct PlaneOptions {
     /// and from it is another matter, and the profile's.
     pub memory_bytes_per_second: NonZeroU64,
     /// Bytes of one DAG that may wait at its token bucket. 64 KiB: 43 packets of 1500 bytes. They
-    /// wait in the packet store, of which all token buckets together have half.
+    /// wait in the packet store, of which all token buckets together have a third.
     pub shaper_queue: ByteSize,
+    /// Buffers of a host's memory in which packets wait at token buckets instead.
+    pub shaper_memory: Option<ShaperMemory>,
+}
+
+/// Room for packets at token buckets that is not in the packet store, as where a host's memory holds them. A queue may
+/// have as many buffers as it and all others leave free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShaperMemory {
+    /// Buffers of all token buckets, for one packet each.
+    pub buffers: u32,
+    /// Time in which a token bucket passes what may wait at it, in microseconds; `shaper_queue` where that is more.
+    pub micros: u32,
 }
 
 /// At most `packets` packets in `cycles` cycles. It is the scheduler's logic that limits them, so the
@@ -120,6 +132,7 @@ impl Default for PlaneOptions {
             memory_latency_nanos: MEMORY_LATENCY_NANOS,
             memory_bytes_per_second: MEMORY_BYTES_PER_SECOND,
             shaper_queue: ByteSize::from_bytes(64 << 10),
+            shaper_memory: None,
         }
     }
 }
@@ -298,6 +311,8 @@ pub(crate) struct Plane {
     cells: u64,
     /// Cells of the packets on the card, by [`StoreShare`].
     cells_of: [u64; 3],
+    /// Packets that wait at token buckets.
+    waiting: u32,
     spread: InstanceSelector,
     /// Copies that wait for credits, by bank and instance.
     queues: Vec<Queue>,
@@ -366,6 +381,7 @@ impl Plane {
             cells_free: cells,
             cells,
             cells_of: [0; 3],
+            waiting: 0,
             spread: InstanceSelector::default(),
             queues: vec![Queue { head: NIL, tail: NIL, beyond: NIL }; 2 * Table::Instance.rows()],
             lanes: vec![VecDeque::new(); profile.regions.len()],
@@ -532,6 +548,7 @@ impl Plane {
         ensure(self.cells_free == self.cells, || "cells are held by no packet".into())?;
         ensure(usize::from(self.sync_free) == SYNC_ROWS, || "an entry is held by none".into())?;
         ensure(self.cells_of == [0; 3], || "cells are counted for no packet".into())?;
+        ensure(self.waiting == 0, || "no packet is here that waits at a token bucket".into())?;
         ensure(self.banks.packets() == [0, 0], || "a bank waits for no packet".into())?;
         ensure(self.copies.len() == 0, || "copies without packets".into())?;
         let slow_nt = |event: &Event| matches!(event, Event::Credit { .. });

@@ -14,6 +14,7 @@ mod protection;
 mod reference;
 #[path = "../rig/mod.rs"]
 mod rig;
+mod shaping;
 mod shared;
 mod states;
 mod tables;
