@@ -14,7 +14,7 @@ use crate::region::Region;
 const DAG_LOAD_ROW_WORDS: usize = DAG_LOAD_ROW as usize / 4;
 const DAG_LOAD_WORDS: usize = Table::Dag.rows() * DAG_LOAD_ROW_WORDS;
 
-/// What every simulated card can.
+/// Capabilities of every simulated card.
 const CAPABILITIES_KEPT: u32 = CAPABILITY_CLOCK
     | CAPABILITY_CONFIGURE
     | CAPABILITY_DAG_DROPS

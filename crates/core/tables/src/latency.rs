@@ -112,7 +112,7 @@ impl LatencySample {
 
 /// Whether a card samples a DAG's packet, counted from zero, where it samples one in 2^`exponent`.
 ///
-/// Of each 2^n packets that follow each other it is one, so a rate of samples is exact; its place among them differs from
+/// One of each 2^n packets that follow each other is, so a rate of samples is exact; its place among them differs from
 /// one group to the next, so that traffic in bursts of 2^n packets is not always met at the same place.
 pub const fn is_sampled(packet: u64, exponent: u32) -> bool {
     let bits = if exponent > LATENCY_EXPONENT_MAX { LATENCY_EXPONENT_MAX } else { exponent };
@@ -122,7 +122,7 @@ pub const fn is_sampled(packet: u64, exponent: u32) -> bool {
     packet & ((1 << bits) - 1) == place as u64
 }
 
-/// What a host read of latencies in one sample of the counters.
+/// Latencies that a host read in one sample of the counters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LatencyReading {
     /// Records since the sample before, the oldest first.

@@ -49,7 +49,7 @@ pub(super) fn parts(found: &Diagnosis, style: Style) -> String {
     table(style, &["PART", "P50", "P99", "LONGEST", "PLANNED"], rows)
 }
 
-/// What was planned for a part, in nanoseconds; nothing for waiting.
+/// Planned time of a part, in nanoseconds; none for waiting.
 fn planned(found: &Diagnosis, part: &MeasuredPart) -> u64 {
     let is_shell = |name: &str| name == "core" || name.starts_with("pass ");
     let is_it = |name: &str| match part.kind() {

@@ -52,7 +52,7 @@ impl LatencySampler {
         *self = Self { measures: capabilities & needed == needed, ..Self::new() };
     }
 
-    /// What is new since the last reading, where `written` records are now and these are the counters. One access, if
+    /// Latencies since the last reading, where `written` records are now and these are the counters. One access, if
     /// anything is new.
     pub(super) fn read(
         &mut self,

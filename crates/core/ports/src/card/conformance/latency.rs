@@ -13,8 +13,8 @@ use super::{Fixture, LOOKS_MAX, Needed, Rig};
 /// One packet in four is sampled: 125 of 500.
 const EXPONENT: u32 = 2;
 
-/// Of the packets of a DAG as many are sampled as the rule says; the parts of each sum up to its latency, none is over the
-/// largest that the card says, and a DAG without traffic has none.
+/// As many packets of a DAG are sampled as the rule says; the parts of each sum up to its latency, none is over the largest
+/// that the card says, and a DAG without traffic has none.
 pub fn parts_of_latencies_sum_up_and_as_many_packets_are_sampled_as_the_rule_says(
     fixture: Fixture,
 ) {
