@@ -220,7 +220,7 @@ pub(crate) fn diagnosis(found: &v1::Diagnosis) -> Value {
         "drops": found.recent_drops.iter().map(drops).collect::<Vec<_>>(),
         "ntDrops": found.nt_drops.iter().map(by_nt).collect::<Vec<_>>(),
         "latency": found.parts.iter().map(part).collect::<Vec<_>>(),
-        "latencySummary": found.latency_summary,
+        "latencySummary": found.measured_summary,
         "measured": measured.map(measured_latency),
         "limit": limit,
         "users": found.users.iter().map(user).collect::<Vec<_>>(),

@@ -14,8 +14,8 @@ use super::text::{self, id, rate};
 pub fn diagnosis(found: &Diagnosis, style: Style) -> String {
     let mut lines = vec![format!("{}: {}", text::dag(&found.dag), found.verdict().word())];
     push(&mut lines, (0, style.width), &found.summary);
-    if !found.latency_summary.is_empty() {
-        push(&mut lines, (0, style.width), &found.latency_summary);
+    if !found.measured_summary.is_empty() {
+        push(&mut lines, (0, style.width), &found.measured_summary);
     }
     lines.push(String::new());
     let head: String = lines.into_iter().map(|line| line + "\n").collect();

@@ -447,7 +447,7 @@ pub fn diagnosis() -> Diagnosis {
         users_left_out: 3,
         remedies: vec!["promise it more: 9 Gbit/s come in, and 7 Gbit/s fit where it is".into()],
         nt_drops: vec![nt_drops("rule", 10)],
-        latency_summary:
+        measured_summary:
             "99 % of its packets take 45.3 µs or less, half of them 612 ns, the longest \
                           2000.0 µs; 504 ns without waiting; longer is mostly waiting for credits: \
                           44.0 µs at p99"

@@ -47,7 +47,7 @@ pub(crate) fn diagnosis(found: &Diagnosis) -> v1::Diagnosis {
         nt_drops: Vec::new(),
         last_second: Some(window(&found.last_second, Some(&found.measured.last_second))),
         last_ten_seconds: Some(window(recent, Some(&found.measured.last_ten_seconds))),
-        latency_summary: found.latency_summary.clone(),
+        measured_summary: found.latency_summary.clone(),
     }
 }
 
