@@ -156,6 +156,10 @@ fn check_page(page: &str) {
                     // Of DAGs whose traffic was measured twice.
                     "snic_dag_load_bytes_per_second",
                     "snic_dag_throughput_bytes_per_second",
+                    // Of DAGs of which packets were sampled.
+                    "snic_dag_latency_seconds",
+                    "snic_dag_latency_part_seconds",
+                    "snic_dag_latency_planned_seconds",
                     // Of cards with sensors, which are behind XRT: `integration/xrt/tests/device.rs`.
                     "snic_card_condition",
                     "snic_card_temperature_celsius",

@@ -112,7 +112,8 @@ impl Device {
         match at {
             CAPABILITIES if self.has_bulk => {
                 let of_card = self.card.read(at).unwrap_or_default();
-                CAPABILITY_BULK | of_card & (CAPABILITY_CLOCK | CAPABILITY_DAG_DROPS)
+                let kept = CAPABILITY_CLOCK | CAPABILITY_DAG_DROPS | CAPABILITY_LATENCY;
+                CAPABILITY_BULK | of_card & kept
             }
             BULK_BUFFER_LOW => self.bulk_buffer[0],
             BULK_BUFFER_HIGH => self.bulk_buffer[1],

@@ -487,7 +487,9 @@ impl Registers for SimCard {
             return Ok(());
         }
         // Each read may find the card lost, where that is asked for.
-        if self.fault_rng.faults.card_lost <= 0.0 && self.copy_dag_load(at, words) {
+        let is_copied = self.fault_rng.faults.card_lost <= 0.0
+            && (self.copy_dag_load(at, words) || self.plane.latencies.copy_records(at, words));
+        if is_copied {
             self.accesses.reads += words.len() as u64;
             return Ok(());
         }

@@ -30,6 +30,7 @@ mod flows;
 mod frame;
 mod frames;
 mod histogram;
+mod latency;
 mod load;
 mod measurement;
 mod memory;

@@ -14,6 +14,13 @@ use crate::region::Region;
 const DAG_LOAD_ROW_WORDS: usize = DAG_LOAD_ROW as usize / 4;
 const DAG_LOAD_WORDS: usize = Table::Dag.rows() * DAG_LOAD_ROW_WORDS;
 
+/// Capabilities of every simulated card.
+const CAPABILITIES_KEPT: u32 = CAPABILITY_CLOCK
+    | CAPABILITY_CONFIGURE
+    | CAPABILITY_DAG_DROPS
+    | CAPABILITY_GUARDS
+    | CAPABILITY_LATENCY;
+
 /// A DAG's counters, in the order of its row.
 const fn dag_load(dag: DagCounters) -> [u64; DAG_LOAD_ROW_WORDS / 2] {
     [dag.packets_in, dag.bytes_intended, dag.bytes_served, dag.packets_out]
@@ -90,16 +97,9 @@ impl SimCard {
             MAGIC => MAGIC_VALUE,
             LAYOUT => LAYOUT_VALUE,
             // No bulk transfers: every row goes through the shadow bank's registers.
-            CAPABILITIES if self.plane.has_frames() => {
-                CAPABILITY_CLOCK
-                    | CAPABILITY_CONFIGURE
-                    | CAPABILITY_DAG_DROPS
-                    | CAPABILITY_GUARDS
-                    | CAPABILITY_PASS_THROUGH
-            }
-            CAPABILITIES => {
-                CAPABILITY_CLOCK | CAPABILITY_CONFIGURE | CAPABILITY_DAG_DROPS | CAPABILITY_GUARDS
-            }
+            CAPABILITIES if self.plane.has_frames() => CAPABILITIES_KEPT | CAPABILITY_PASS_THROUGH,
+            CAPABILITIES => CAPABILITIES_KEPT,
+            LATENCY_WRITTEN => self.plane.latencies.written(),
             BULK_BUFFER_LOW..=BULK_STATUS => 0,
             CONFIGURE_START => 0,
             CONFIGURE_BUFFER_LOW..=CONFIGURE_STATUS => self.configurator.value(at),
@@ -151,6 +151,9 @@ impl SimCard {
             let drops = stats.dag_drops((index / words) as u16);
             return Some(drops.get(index % words / 2).map_or(0, |drops| half(*drops, at)));
         }
+        if let Some(value) = self.plane.latencies.value(at) {
+            return Some(value);
+        }
         match at & !4 {
             CLOCK_CYCLES => Some(half(self.plane.now, at)),
             PACKETS_IN => Some(half(stats.packets_in, at)),
@@ -168,6 +171,8 @@ impl SimCard {
             self.write_state(number, register, value);
         } else if let Some((number, register)) = page(at, REGIONS, REGION_PAGE) {
             self.write_region(number, register, value);
+        } else if at >= DAG_LATENCY {
+            self.plane.latencies.write(at, value);
         } else {
             self.write_control(at, value);
         }

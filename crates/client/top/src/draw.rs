@@ -19,7 +19,7 @@ use super::panels::{Panel, Sort};
 use super::prompt::{Prompt, RowFilter, is_long};
 use super::rows::ScreenRow;
 use snic_client::output::diagnosis::diagnosis;
-use snic_client::output::{self, text, views};
+use snic_client::output::{self, latency_views, text, views};
 
 /// Narrowest cell of the map, in columns: `12 DRAINING 100%` and a gap.
 const CELL_WIDTH: u16 = 19;
@@ -267,11 +267,11 @@ fn columns(panel: Panel, width: u16) -> (&'static [&'static str], Vec<Constraint
     use Constraint::{Fill, Length, Min};
     match panel {
         Panel::Dags if width >= WIDE => (
-            &["DAG", "STATE", "PROMISED", "RATE", "OFFERED", "SERVED", "LATELY", "REGIONS"],
+            &["DAG", "STATE", "PROMISED", "RATE", "OFFERED", "SERVED", "LATELY", "P99", "REGIONS"],
             [Min(NAME)]
                 .into_iter()
                 .chain([12, 12, 12, 12, 12].map(Length))
-                .chain([Length(RATES_KEPT as u16), Fill(1)])
+                .chain([Length(RATES_KEPT as u16), Length(10), Fill(1)])
                 .collect(),
         ),
         Panel::Dags => (
@@ -306,9 +306,16 @@ fn dag_row<'a>(dag: &Dag, model: &Model, theme: Theme, width: u16) -> TableRow<'
     cells.push(Cell::new(short_rate(served)));
     if width >= WIDE {
         cells.push(Cell::new(sparkline(model.rates_of(&dag.name))));
+        cells.push(Cell::new(p99(dag)));
     }
     cells.push(Cell::new(regions_of(dag)));
     TableRow::new(cells)
+}
+
+/// Time that 99 % of a DAG's packets do not exceed; empty where none was sampled.
+fn p99(dag: &Dag) -> String {
+    let lately = dag.traffic.as_ref().and_then(latency_views::lately);
+    lately.and_then(|of| of.total).map(|of| latency_views::time(of.p99_nanos)).unwrap_or_default()
 }
 
 /// A rate with three digits, which fits into eleven columns.

@@ -42,11 +42,12 @@ pub use protocol::{
     CardHealth, CardLoss, CardOrder, CardView, Change, Command, ConsolidationSettings,
     ConsolidationView, ControlError, ControllerSettings, DagAssignment, DagBatch, DagMoves,
     DagTraffic, DagView, DeviceAspect, DeviceCondition, DevicePolicy, DeviceView, EPOCH_MAX,
-    EPOCH_MIN, Effect, Event, Fairness, FieldViolation, FleetChange, IdleTaskPolicy, LogEntry,
-    LogKind, MoveView, NewDag, NtView, OperationRecord, OperationView, OperationWork,
-    PlacementPolicy, Provision, ProvisionName, RecommendationView, RegionUser, RegionView, Reply,
-    Request, ResourceKey, ResourceKind, RuleView, Scheduling, Scheme, SlotView, StatePlace,
-    StateView, TenantUsage, TenantView, TrafficWindow,
+    EPOCH_MIN, Effect, Event, Fairness, FieldViolation, FleetChange, IdleTaskPolicy,
+    LatencyQuantiles, LogEntry, LogKind, MeasuredLatencies, MeasuredLatency, MeasuredPart,
+    MoveView, NewDag, NtView, OperationRecord, OperationView, OperationWork, PlacementPolicy,
+    Provision, ProvisionName, RecommendationView, RegionUser, RegionView, Reply, Request,
+    ResourceKey, ResourceKind, RuleView, Scheduling, Scheme, SlotView, StatePlace, StateView,
+    TenantUsage, TenantView, TrafficWindow,
 };
 pub use restart::inspection::{Inspection, shown};
 pub use restart::quarantine::SetAside;
@@ -56,8 +57,8 @@ pub use snic_bitstream::signature::Trust;
 pub use snic_fairness::fluid::Spare;
 pub use snic_planner::{Objective, Underfilled};
 pub use snic_tables::{
-    CardCommand, CardCounters, CardReport, CreditReservation, DagCounters, DropCause, Steering,
-    Ticket,
+    CardCommand, CardCounters, CardReport, CreditReservation, DagCounters, DropCause, PathPart,
+    Steering, Ticket,
 };
 pub use state::card::StateFigures;
 pub use state::epoch::{

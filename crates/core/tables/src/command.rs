@@ -11,6 +11,7 @@ use snic_domain::{ChainMismatch, DagUid, Digest, RegionId, ReportedChain};
 use crate::configuration::DagConfiguration;
 use crate::drop_cause::DropCause;
 use crate::image::{TableDelta, TableImage};
+use crate::latency::LatencyReading;
 use crate::registers::{
     LOAD_ERROR_MODULE, LOAD_ERROR_NO_MODULES, STATE_ERROR_BUSY, STATE_ERROR_DAMAGED,
     STATE_ERROR_ENDED, STATE_ERROR_FOREIGN, STATE_ERROR_RANGE, STATE_ERROR_REGION,
@@ -389,6 +390,8 @@ pub struct CardCounters {
     /// Drops by the row of the DAG, in the order of [`DropCause::ALL`], in the order of the rows: those that
     /// were read, now or before. Behind `dags` by some samples where many DAGs lose packets at once.
     pub dag_drops: Vec<(u16, [u64; DropCause::ALL.len()])>,
+    /// Latencies since the sample before; nothing on cards that do not measure them.
+    pub latency: LatencyReading,
 }
 
 impl CardCounters {

@@ -21,6 +21,7 @@ pub mod configuration;
 mod drop_cause;
 mod guard;
 mod image;
+mod latency;
 mod layout;
 mod nt_entry;
 pub mod programs;
@@ -35,6 +36,7 @@ pub use configuration::DagConfiguration;
 pub use drop_cause::DropCause;
 pub use guard::GuardRow;
 pub use image::{TableDelta, TableImage};
+pub use latency::{LatencyReading, LatencySample, NtTime, PathPart, SAMPLED_NTS_MAX, is_sampled};
 pub use layout::{BANK_WORDS, ROW_WORDS_MAX, RowKey, Table};
 pub use rows::{
     ChainRow, ClassifierRow, CreditReservation, CreditRow, DagRow, InstanceRow, InvalidRow, NONE,

@@ -9,6 +9,8 @@
 //! 0x00_5000  states      32 pages of 64 bytes: how a region's wrapper saves and restores state
 //! 0x01_0000  DAG load    1024 rows of 32 bytes: intended and served, by the row of the DAG
 //! 0x02_0000  DAG drops   1024 rows of 128 bytes: drops by cause, by the row of the DAG
+//! 0x04_0000  latency     1024 records of 128 bytes, of the packets that were sampled last
+//! 0x06_0000  DAG latency 1024 rows of 16 bytes: the largest latencies, and how many packets are sampled
 //! 0x08_0000  active bank read only
 //! 0x10_0000  shadow bank read and write
 //! ```
@@ -124,6 +126,10 @@ pub const CONFIGURE_DONE: u32 = 2;
 /// The buffer holds none, or others than the tag says.
 pub const CONFIGURE_REFUSED: u32 = 3;
 
+/// Records of sampled packets since power-up, of 32 bits; goes over to zero. A record is whole before it counts. Zero
+/// without [`CAPABILITY_LATENCY`].
+pub const LATENCY_WRITTEN: Address = 0x0e0;
+
 /// Reads as [`MAGIC_VALUE`].
 pub const MAGIC: Address = 0x100;
 pub const MAGIC_VALUE: u32 = 0x534e_4943;
@@ -146,6 +152,8 @@ pub const CAPABILITY_PASS_THROUGH: u32 = 8;
 pub const CAPABILITY_GUARDS: u32 = 16;
 /// The card counts the cycles of its clock: [`CLOCK_CYCLES`].
 pub const CAPABILITY_CLOCK: u32 = 32;
+/// The card measures latencies: [`LATENCY_RECORDS`] and [`DAG_LATENCY`]. It has a clock then, too.
+pub const CAPABILITY_LATENCY: u32 = 64;
 /// Number of regions of the card.
 pub const REGION_COUNT: Address = 0x10c;
 /// JTAG id of the part.
@@ -293,6 +301,45 @@ pub const DAG_DROPS: Address = 0x2_0000;
 /// Bytes of a row: a counter of 64 bits, low word first, for each of [`DropCause::ALL`], in that order.
 pub const DAG_DROPS_ROW: Address = 128;
 
+/// First of the records of sampled packets, a ring: record number `i` since power-up is at place `i` modulo
+/// [`LATENCY_RING`].
+///
+/// A card samples one packet in 2^n of each DAG ([`crate::is_sampled`]), of those that came in, as the row's packets are
+/// counted. Its record is written when it goes out; a packet that is dropped has none, and so has one that came while
+/// [`LATENCY_PLACES`] records were under way. What this costs a card is in the crate's README.
+pub const LATENCY_RECORDS: Address = 0x4_0000;
+/// Number of records that the ring holds.
+pub const LATENCY_RING: u32 = 1_024;
+/// Bytes of a record, in words of 32 bits: UID of the DAG; cycles in all; cycles of each of [`crate::PathPart::ALL`], in
+/// that order; then a word for each NT that it passed: region in bits 31 to 27, slot in bits 26 to 24, cycles in the others;
+/// zero behind the last. Cycles are cut to the largest number that the bits can say. The words behind the second sum up to
+/// the second.
+pub const LATENCY_RECORD: Address = 128;
+/// Records that may be under way at once; a packet with branches has one for each of them.
+pub const LATENCY_PLACES: usize = 512;
+/// Largest n of one packet in 2^n; a larger one that is written counts as this one.
+pub const LATENCY_EXPONENT_MAX: u32 = 16;
+/// That of each row after power-up.
+pub const LATENCY_EXPONENT_INITIAL: u32 = 6;
+
+/// First row of the largest latencies; zero without [`CAPABILITY_LATENCY`].
+///
+/// Windows are of 2^[`LATENCY_WINDOW_BITS`] cycles of [`CLOCK_CYCLES`], so the host reads at any time and writes nothing: each
+/// row says of which window it is, and has the one before, too.
+pub const DAG_LATENCY: Address = 0x6_0000;
+/// Bytes of a row: the registers below.
+pub const DAG_LATENCY_ROW: Address = 16;
+/// In a row: number of the window in which a packet of the DAG went out last, low 32 bits.
+pub const DAG_LATENCY_WINDOW: Address = 0;
+/// In a row: the largest latency of a packet of that window, in cycles.
+pub const DAG_LATENCY_MAX: Address = 4;
+/// In a row: the same of the window before; zero where none went out in it.
+pub const DAG_LATENCY_MAX_BEFORE: Address = 8;
+/// In a row: the n of one packet in 2^n; read and write.
+pub const DAG_LATENCY_EXPONENT: Address = 12;
+/// A window has 2^25 cycles: 134 ms at 250 MHz.
+pub const LATENCY_WINDOW_BITS: u32 = 25;
+
 /// The active bank.
 pub const ACTIVE_BANK: Address = 0x8_0000;
 /// The shadow bank.
@@ -305,11 +352,18 @@ pub const END: Address = SHADOW_BANK + BANK_BYTES;
 const _: () = assert!(8 * DropCause::ALL.len() <= DAG_DROPS_ROW as usize, "a cause too many");
 const _: () = assert!(LOAD_REGION >= FIRST, "the kernel's own registers");
 const _: () = assert!(CLOCK_CYCLES + 8 == PACKETS_IN && CLOCK_CYCLES >= REGIONS_END);
+const _: () = assert!(DAG_DROPS_END <= LATENCY_RECORDS && LATENCY_RECORDS_END <= DAG_LATENCY);
+const _: () = assert!(DAG_LATENCY_END <= ACTIVE_BANK, "rows in the bank");
 const _: () = assert!(ACTIVE_BANK + BANK_BYTES <= SHADOW_BANK, "the banks overlap");
 
 /// A register of a region's page.
 pub const fn region(region: u8, register: Address) -> Address {
     REGIONS + region as u32 * REGION_PAGE + register
+}
+
+/// A register of a DAG's row of latencies.
+pub const fn dag_latency(row: u16, register: Address) -> Address {
+    DAG_LATENCY + row as u32 * DAG_LATENCY_ROW + register
 }
 
 /// A register of the page by which a region's wrapper saves and restores state.
@@ -340,7 +394,8 @@ pub const fn is_register(at: Address) -> bool {
     let is_known = match at {
         LOAD_REGION..=LOAD_ERROR | MAGIC..=BOOT_ID | TABLE_VERSION..=COMMIT_STATUS => true,
         BULK_BUFFER_LOW..=BULK_STATUS | SAVE_AREA_LOW..=SAVE_AREA_BYTES => true,
-        CONFIGURE_BUFFER_LOW..=CONFIGURE_STATUS => true,
+        CONFIGURE_BUFFER_LOW..=CONFIGURE_STATUS | LATENCY_WRITTEN => true,
+        LATENCY_RECORDS..LATENCY_RECORDS_END | DAG_LATENCY..DAG_LATENCY_END => true,
         STATES..STATES_END => (at - STATES) % STATE_PAGE <= STATE_BYTES,
         REGIONS..REGIONS_END => {
             let register = (at - REGIONS) % REGION_PAGE;
@@ -360,6 +415,8 @@ const STATES_END: Address = STATES + REGIONS_MAX as u32 * STATE_PAGE;
 const DROPS_END: Address = DROPS + 8 * DropCause::ALL.len() as u32;
 const DAG_LOAD_END: Address = DAG_LOAD + DAG_ROWS as u32 * DAG_LOAD_ROW;
 const DAG_DROPS_END: Address = DAG_DROPS + DAG_ROWS as u32 * DAG_DROPS_ROW;
+const LATENCY_RECORDS_END: Address = LATENCY_RECORDS + LATENCY_RING * LATENCY_RECORD;
+const DAG_LATENCY_END: Address = DAG_LATENCY + DAG_ROWS as u32 * DAG_LATENCY_ROW;
 const ACTIVE_BANK_END: Address = ACTIVE_BANK + BANK_BYTES;
 
 #[cfg(test)]
@@ -379,6 +436,7 @@ mod tests {
         assert!(!is_register(state(0, STATE_BYTES + 4)) && !is_register(STATES_END));
         assert!(is_register(CONFIGURE_BUFFER_LOW) && is_register(CONFIGURE_STATUS));
         let gaps = [BOOT_ID + 4, LOAD_ERROR + 4, BULK_STATUS + 4, REGIONS_END, DROPS_END];
+        assert!(is_register(LATENCY_WRITTEN) && is_register(dag_latency(1_023, 12)));
         assert!(!is_register(CONFIGURE_STATUS + 4) && !is_register(CONFIGURE_BUFFER_LOW - 4));
         assert!(gaps.iter().all(|at| !is_register(*at)));
         assert!(!is_register(region(0, REGION_IN_FLIGHT + 4)));

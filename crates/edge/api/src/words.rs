@@ -44,6 +44,7 @@ words! {
     "FORM_" v1::dag::Form;
     "HEALTH_" v1::card::Health;
     "KIND_" v1::event::Kind;
+    "KIND_" v1::measured_part::Kind;
     "LIMITER_" v1::fairness::Limiter;
     "MEMORY_KIND_" v1::MemoryKind;
     "PLACE_" v1::chain_state::Place;

@@ -112,6 +112,12 @@ pub enum Metric {
     DagLoad,
     /// Served part of that, in bytes per second. By tenant and DAG.
     DagThroughput,
+    /// Latency of its packets in the last ten seconds, in seconds. By tenant, DAG and statistic: p50, p99, max.
+    DagLatency,
+    /// The p99 of a part of that, in seconds; of its tasks the largest. By tenant, DAG and part.
+    DagLatencyPart,
+    /// Planned latency of a packet that waits nowhere, in seconds. By tenant and DAG.
+    DagLatencyPlanned,
     /// 1, with the version and the commit of the program.
     BuildInfo,
     /// Seconds of processor time since the process started.
@@ -132,7 +138,7 @@ pub enum Metric {
 type Row = (Metric, &'static str, &'static str, &'static str, bool);
 
 /// All of [`Metric`].
-const TABLE: [Row; 50] = [
+const TABLE: [Row; 53] = [
     (Metric::CardUp, "snic.card.up", "{card}", "1 if the card answers", false),
     (
         Metric::RegionState,
@@ -224,6 +230,9 @@ const TABLE: [Row; 50] = [
     ),
     (Metric::DagLoad, "snic.dag.load", "By/s", "Offered in the last second", false),
     (Metric::DagThroughput, "snic.dag.throughput", "By/s", "Served in the last second", false),
+    (Metric::DagLatency, "snic.dag.latency", "s", "Latency in the last ten seconds", false),
+    (Metric::DagLatencyPart, "snic.dag.latency.part", "s", "The p99 of a part of it", false),
+    (Metric::DagLatencyPlanned, "snic.dag.latency.planned", "s", "Latency without waiting", false),
     (Metric::BuildInfo, "snic.build.info", "{build}", "1, with version and commit", false),
     (Metric::ProcessCpu, "process.cpu.time", "s", "Processor time", true),
     (Metric::ProcessMemory, "process.memory.usage", "By", "Resident memory", false),

@@ -208,6 +208,8 @@ pub(crate) fn diagnosis(found: &v1::Diagnosis) -> Value {
             "limiting": limit.limiting,
         })
     });
+    let windows = [&found.last_second, &found.last_ten_seconds];
+    let measured = windows.into_iter().find_map(|window| window.as_ref()?.latency.as_ref());
     json!({
         "verdict": found.verdict().word(),
         "summary": found.summary,
@@ -218,10 +220,24 @@ pub(crate) fn diagnosis(found: &v1::Diagnosis) -> Value {
         "drops": found.recent_drops.iter().map(drops).collect::<Vec<_>>(),
         "ntDrops": found.nt_drops.iter().map(by_nt).collect::<Vec<_>>(),
         "latency": found.parts.iter().map(part).collect::<Vec<_>>(),
+        "latencySummary": found.measured_summary,
+        "measured": measured.map(measured_latency),
         "limit": limit,
         "users": found.users.iter().map(user).collect::<Vec<_>>(),
         "usersLeftOut": found.users_left_out,
         "remedies": found.remedies,
+    })
+}
+
+/// Latencies by part: its kind, its node, then p50, p99 and the longest in nanoseconds.
+fn measured_latency(measured: &v1::MeasuredLatency) -> Value {
+    let part = |part: &v1::MeasuredPart| {
+        let times = part.latency.unwrap_or_default();
+        json!([part.kind().word(), part.node, times.p50_nanos, times.p99_nanos, times.max_nanos])
+    };
+    json!({
+        "samples": measured.samples,
+        "parts": measured.parts.iter().map(part).collect::<Vec<_>>(),
     })
 }
 
@@ -245,6 +261,22 @@ mod tests {
         let found = diagnosis(&v1::Diagnosis { nt_drops: vec![drops], ..Default::default() });
         assert_eq!(found["ntDrops"], json!([["ntTypes/firewall", "no_connection", 7]]));
         assert_eq!(diagnosis(&v1::Diagnosis::default())["ntDrops"], json!([]));
+    }
+
+    #[test]
+    fn a_diagnosis_has_the_latencies_that_were_measured() {
+        let times = v1::LatencyQuantiles { p50_nanos: 1, p99_nanos: 2, max_nanos: 3 };
+        let part = v1::MeasuredPart {
+            kind: v1::measured_part::Kind::Task.into(),
+            node: "aes".into(),
+            latency: Some(times),
+        };
+        let latency = v1::MeasuredLatency { samples: 9, total: None, parts: vec![part] };
+        let ten = v1::TrafficWindow { latency: Some(latency), ..Default::default() };
+        let found = diagnosis(&v1::Diagnosis { last_ten_seconds: Some(ten), ..Default::default() });
+        let expected = json!({ "samples": 9, "parts": [["TASK", "aes", 1, 2, 3]] });
+        assert_eq!(found["measured"], expected);
+        assert_eq!(diagnosis(&v1::Diagnosis::default())["measured"], Value::Null);
     }
 
     #[test]

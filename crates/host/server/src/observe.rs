@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use snic_api::convert::{card as wire_card, dag as wire_dag};
 use snic_api::words::EnumWord as _;
-use snic_controller::{CardHealth, CardView, Controller, DeviceView, DropCause};
+use snic_controller::{
+    CardHealth, CardView, Controller, DagView, DeviceView, DropCause, MeasuredLatencies,
+};
 use snic_domain::{Bandwidth, CardId, SensorKind};
 use snic_front::share::{CallerFlow, CallerLevel};
 use snic_ports::packets::NtDrops;
@@ -18,6 +20,7 @@ use crate::links::CardLinks;
 use crate::shell::{ControlPlane, ShellError};
 use crate::wire::cause_word;
 use crate::wire::device::{aspect_word, status_of, units};
+use crate::wire::latency;
 
 /// Updates the metrics that are read from the control plane and from cards' ports.
 ///
@@ -54,6 +57,7 @@ fn readings(controller: &Controller, nt_drops: &BTreeMap<u32, Vec<NtDrops>>) -> 
             all.push(Reading::new(M::DagIntended, traffic.sums.bytes_in as f64, of()));
             all.push(Reading::new(M::DagServed, traffic.sums.bytes_out as f64, of()));
         }
+        of_latency(&mut all, &dag);
         let drops = traffic.sums.drops;
         for (cause, packets) in DropCause::ALL.iter().zip(drops).filter(|(_, n)| *n > 0) {
             let [tenant, name] = of();
@@ -93,6 +97,33 @@ fn readings(controller: &Controller, nt_drops: &BTreeMap<u32, Vec<NtDrops>>) -> 
         all.push(Reading::new(M::Bindings, count.into(), [("state", state.to_owned())]));
     }
     all
+}
+
+/// Latencies of a DAG, if packets of it were sampled lately. A DAG has eleven series of them at most, whatever tasks it has.
+fn of_latency(all: &mut Vec<Reading>, dag: &DagView) {
+    let Some(MeasuredLatencies { planned, last_ten_seconds: measured, .. }) =
+        dag.measured.as_deref()
+    else {
+        return;
+    };
+    let of = || [("tenant", dag.name.tenant.to_string()), ("dag", dag.name.dag.to_string())];
+    all.push(Reading::new(M::DagLatencyPlanned, planned.as_secs_f64(), of()));
+    let total = &measured.total;
+    for (statistic, time) in [("p50", total.p50), ("p99", total.p99), ("max", total.max)] {
+        let [tenant, name] = of();
+        let of = [tenant, name, ("statistic", statistic.to_owned())];
+        all.push(Reading::new(M::DagLatency, time.as_secs_f64(), of));
+    }
+    let mut parts: BTreeMap<&'static str, f64> = BTreeMap::new();
+    for (part, times) in &measured.parts {
+        let largest = parts.entry(latency::kind(part).word()).or_default();
+        *largest = largest.max(times.p99.as_secs_f64());
+    }
+    for (part, time) in parts {
+        let [tenant, name] = of();
+        let of = [tenant, name, ("part", part.to_owned())];
+        all.push(Reading::new(M::DagLatencyPart, time, of));
+    }
 }
 
 fn of_loop(all: &mut Vec<Reading>, controller: &Controller, id: &CardId) {

@@ -9,8 +9,8 @@ use snic_api::v1::chain_state::Place;
 use snic_api::v1::operation_metadata::{Progress, Verb};
 use snic_controller::{
     BitstreamView, CardCounters, CardHealth, CardLoss, CardView, DagCounters, DagMoves, DagTraffic,
-    DagView, DropCause, NtView, OperationView, OperationWork, RegionView, ResourceKey, RuleView,
-    StatePlace, StateView, TenantView, TrafficWindow,
+    DagView, DropCause, MeasuredLatencies, MeasuredLatency, NtView, OperationView, OperationWork,
+    RegionView, ResourceKey, RuleView, StatePlace, StateView, TenantView, TrafficWindow,
 };
 use snic_domain::{Caller, Headroom, ProcessorProfile, RegionState};
 use snic_front::configurations;
@@ -20,6 +20,7 @@ use crate::error;
 pub(crate) mod device;
 mod diagnosis;
 mod fairness;
+pub(crate) mod latency;
 
 pub(crate) use diagnosis::diagnosis;
 pub(crate) use fairness::{event, fairness};
@@ -141,7 +142,7 @@ pub(crate) fn dag(view: &DagView, reader: DagReader<'_>) -> v1::Dag {
         shortfall_bps: view.shortfall.get(),
         fleet_managed: view.assigned.is_some(),
         states: view.states.iter().map(|state| chain_state(state, reader)).collect(),
-        traffic: view.traffic.as_deref().map(traffic),
+        traffic: view.traffic.as_deref().map(|of| traffic(of, view.measured.as_deref())),
         etag: view.etag.clone(),
         create_time: Some(timestamp(view.created)),
         update_time: Some(timestamp(view.updated)),
@@ -149,7 +150,7 @@ pub(crate) fn dag(view: &DagView, reader: DagReader<'_>) -> v1::Dag {
     }
 }
 
-fn traffic(traffic: &DagTraffic) -> v1::DagTraffic {
+fn traffic(traffic: &DagTraffic, measured: Option<&MeasuredLatencies>) -> v1::DagTraffic {
     let sums = &traffic.sums;
     v1::DagTraffic {
         offered_bps: traffic.offered.get(),
@@ -161,8 +162,11 @@ fn traffic(traffic: &DagTraffic) -> v1::DagTraffic {
         drops: drops(&sums.drops),
         // No register has them: see `links`.
         nt_drops: Vec::new(),
-        last_second: Some(window(&traffic.last_second)),
-        last_ten_seconds: Some(window(&traffic.last_ten_seconds)),
+        last_second: Some(window(&traffic.last_second, measured.map(|of| &of.last_second))),
+        last_ten_seconds: Some(window(
+            &traffic.last_ten_seconds,
+            measured.map(|of| &of.last_ten_seconds),
+        )),
     }
 }
 
@@ -176,7 +180,7 @@ fn drops(drops: &[u64; DropCause::ALL.len()]) -> Vec<v1::PacketDrops> {
     .collect()
 }
 
-fn window(window: &TrafficWindow) -> v1::TrafficWindow {
+fn window(window: &TrafficWindow, measured: Option<&MeasuredLatency>) -> v1::TrafficWindow {
     v1::TrafficWindow {
         duration_nanos: u64::try_from(window.span.as_nanos()).unwrap_or(u64::MAX),
         offered_bps: window.offered().get(),
@@ -185,6 +189,7 @@ fn window(window: &TrafficWindow) -> v1::TrafficWindow {
         packets_out: window.packets_out,
         drops: drops(&window.drops),
         packets_under_way: window.under_way(),
+        latency: measured.filter(|measured| measured.samples > 0).map(latency::measured),
     }
 }
 

@@ -15,7 +15,7 @@
 
 use snic_domain::DagUid;
 use snic_ports::packets::PacketStep;
-use snic_tables::{DropCause, Table};
+use snic_tables::{DropCause, PathPart, Table};
 
 use super::access::Access;
 use super::outside::AfterNt;
@@ -40,8 +40,9 @@ pub(super) enum Entry {
 impl Plane {
     /// The scheduler's pass is over.
     pub(super) fn dispatch(&mut self, at: u32) {
-        let PacketCopy { region, instance, packet, .. } = self.copies[at];
+        let PacketCopy { region, instance, packet, timeline, .. } = self.copies[at];
         self.copies[at].waits_since = self.now;
+        self.latencies.pass(timeline, PathPart::Pipeline, self.now);
         self.saw(packet, PacketStep::Scheduled { region });
         if self.lanes[usize::from(region)].is_empty() {
             match self.entry(at) {
@@ -284,7 +285,8 @@ impl Plane {
             let region = usize::from(self.copies[at].region);
             self.regions[region].relieves_at = self.now + PATIENCE_CYCLES;
         }
-        let PacketCopy { packet, region, .. } = self.copies[at];
+        let PacketCopy { packet, region, timeline, .. } = self.copies[at];
+        self.latencies.pass(timeline, PathPart::Credits, self.now);
         self.saw(packet, PacketStep::Entered { region });
         let copy = &mut self.copies[at];
         let region = &mut self.regions[usize::from(copy.region)];
@@ -309,6 +311,8 @@ impl Plane {
     #[inline]
     pub(super) fn reach(&mut self, at: u32) {
         let copy = &mut self.copies[at];
+        // Behind another NT of the chain no time has passed since that.
+        self.latencies.pass(copy.timeline, PathPart::Port, self.now);
         let region = &mut self.regions[usize::from(copy.region)];
         let slot = copy.rest.trailing_zeros() as u8;
         let present = region.is_usable() && region.epoch == copy.epoch;
@@ -353,6 +357,7 @@ impl Plane {
         let copy = &mut self.copies[at];
         let region = &mut self.regions[usize::from(number)];
         let slot = copy.rest.trailing_zeros();
+        self.latencies.pass_nt(copy.timeline, (number, slot as u8), self.now);
         let bit = 1u8 << slot;
         region.load[slot as usize].served += copy.bits / 8;
         if region.contexts.keeps(slot) {
@@ -421,10 +426,11 @@ impl Plane {
 
     /// The region does not have the copy any more.
     fn exit(&mut self, at: u32, failed: Option<DropCause>) {
-        let PacketCopy { packet, region, joined, bits, .. } = self.copies.remove(at);
+        let PacketCopy { packet, region, joined, bits, timeline, .. } = self.copies.remove(at);
         let region = &mut self.regions[usize::from(region)];
         region.in_flight -= 1;
         region.bits_waiting -= bits;
+        self.end_branch(packet, joined, timeline);
         self.copy_back(packet, joined, failed);
     }
 

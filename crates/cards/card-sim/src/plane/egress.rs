@@ -1,7 +1,7 @@
 //! The ends of a packet: out of the card, or dropped and counted.
 
 use snic_ports::packets::PacketStep;
-use snic_tables::DropCause;
+use snic_tables::{DropCause, PathPart};
 
 use super::{Packet, Plane, bank_index};
 use crate::trace::{PacketOutcome, PacketRecord};
@@ -15,6 +15,7 @@ impl Plane {
 
     /// It stands before the egress port.
     pub(super) fn go_out(&mut self, at: u32) {
+        self.latencies.pass(self.packets[at].timeline, PathPart::Pipeline, self.now);
         let none_waits = self.egress.waiting.is_empty();
         if none_waits && self.egress.port.free_at() <= self.now {
             return self.depart(at);
@@ -37,7 +38,9 @@ impl Plane {
 
     /// Its first beat goes out.
     fn depart(&mut self, at: u32) {
-        let Packet { uid, bytes, arrived, offered, source, .. } = self.packets[at];
+        let Packet { uid, bytes, arrived, offered, source, timeline, .. } = self.packets[at];
+        self.latencies.pass(timeline, PathPart::Egress, self.now);
+        self.latencies.went_out(timeline, uid, (offered, self.now));
         let beats = u64::from(self.timing.beats(bytes));
         self.egress.port.serve_beats(self.now, u64::from(bytes) * 8, beats);
         self.stats.served(uid.row(), bytes, [self.now - arrived, self.now - offered]);
@@ -99,7 +102,8 @@ impl Plane {
             return;
         }
         self.end_programs(at);
-        let Packet { bank, bytes, stored, room, .. } = self.packets.remove(at);
+        let Packet { bank, bytes, stored, room, timeline, .. } = self.packets.remove(at);
+        self.latencies.end(timeline);
         let cells = u64::from(self.timing.beats(bytes));
         self.cells_free += cells * u64::from(stored);
         self.cells_of[room as usize] -= cells;

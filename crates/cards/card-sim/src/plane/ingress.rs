@@ -6,10 +6,11 @@
 
 use snic_domain::DagUid;
 use snic_ports::packets::PacketStep;
-use snic_tables::{ClassifierRow, DagRow, DropCause, NONE};
+use snic_tables::{ClassifierRow, DagRow, DropCause, NONE, PathPart};
 
 use super::source::SourceSlot;
 use super::{Claim, Ingress, NIL, Packet, Plane, Rank, ShaperMemory, StoreShare};
+use crate::latency::UNSAMPLED;
 use crate::load::LoadMeter;
 use crate::region::{NEVER, Region};
 use crate::shaper::{QueueRoom, Verdict};
@@ -309,6 +310,7 @@ impl Plane {
             failed: None,
             back: false,
             chain: None,
+            timeline: UNSAMPLED,
         };
         let at = self.packets.insert(packet);
         match uid {
@@ -346,7 +348,10 @@ impl Plane {
         let Some(row) = self.row_of_dag(uid) else {
             return self.drop_packet(at, DropCause::StaleUid);
         };
+        let number = self.stats.dag(uid.row()).packets_in;
         self.stats.intended(uid.row(), bytes);
+        let offered = self.packets[at].offered;
+        self.packets[at].timeline = self.latencies.begin(uid.row(), number, offered);
         self.saw(at, PacketStep::Arrived);
         if row.rate_limiter == NONE || !self.options.rate_limits {
             return self.begin(at);
@@ -478,6 +483,7 @@ impl Plane {
         if !self.store(at, bytes) {
             return self.drop_packet(at, DropCause::StoreFull);
         }
+        self.latencies.pass(self.packets[at].timeline, PathPart::Ingress, self.now);
         let (bank, version) = self.banks.begin();
         if (beyond || is_early) && !std::mem::replace(&mut self.paces, true) {
             // Until now nobody asked what is ahead.

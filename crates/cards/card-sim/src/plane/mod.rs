@@ -40,6 +40,7 @@ use snic_tables::{DropCause, NONE, RowKey, Table};
 
 use crate::banks::{Bank, Banks};
 use crate::frames::Frames;
+use crate::latency::Latencies;
 use crate::measurement::Stats;
 use crate::processors::Processors;
 use crate::region::{NEVER, Region};
@@ -233,6 +234,8 @@ struct Packet {
     back: bool,
     /// The programs that it passes, where its DAG runs as programs; its stage counts them then.
     chain: Option<u32>,
+    /// Its timeline, if it is sampled.
+    timeline: u32,
 }
 
 /// A packet's copy on its way through one region.
@@ -259,6 +262,8 @@ struct PacketCopy {
     claim: Claim,
     /// Whether its packet waits for it.
     joined: bool,
+    /// Timeline of the packet on this copy's way, if it is sampled.
+    timeline: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -294,6 +299,7 @@ pub(crate) struct Plane {
     pub(crate) banks: Banks,
     pub(crate) regions: Vec<Region>,
     pub(crate) stats: Stats,
+    pub(crate) latencies: Latencies,
     pub(crate) trace: Trace,
     pub(crate) wheel: Wheel,
     timing: Timing,
@@ -361,6 +367,7 @@ impl Plane {
             banks: Banks::default(),
             regions: profile.regions.iter().map(region).collect(),
             stats: Stats::new(now),
+            latencies: Latencies::new(),
             trace: Trace::default(),
             wheel,
             timing,
@@ -551,6 +558,7 @@ impl Plane {
         ensure(self.waiting == 0, || "no packet is here that waits at a token bucket".into())?;
         ensure(self.banks.packets() == [0, 0], || "a bank waits for no packet".into())?;
         ensure(self.copies.len() == 0, || "copies without packets".into())?;
+        ensure(self.latencies.under_way() == 0, || "a timeline of no packet".into())?;
         let slow_nt = |event: &Event| matches!(event, Event::Credit { .. });
         let returning: usize = self.regions.iter().map(Region::returning).sum();
         let pending = self.wheel.count(slow_nt) + returning;

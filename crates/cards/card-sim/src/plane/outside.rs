@@ -10,6 +10,7 @@ use snic_tables::{DropCause, RowKey, Table};
 use super::ingress::Arrival;
 use super::{NIL, Packet, PacketCopy, Plane, bank_index};
 use crate::frames::{FrameAtNt, FrameId, Frames, MadeFrame, NtOutcome, Sighting};
+use crate::latency::UNSAMPLED;
 use crate::region::slots;
 use crate::traffic::Header;
 use crate::wheel::Event;
@@ -197,6 +198,7 @@ impl Plane {
             holders: 1,
             failed: None,
             back: made.back,
+            timeline: UNSAMPLED,
             ..parent
         });
         self.saw(packet, PacketStep::Made);
@@ -218,8 +220,17 @@ impl Plane {
         for slot in slots(rest) {
             region.load[slot].intended += bits / 8;
         }
-        let copy =
-            PacketCopy { packet, next: NIL, bits, rest, leg: 0, held: 0, joined: true, ..*from };
+        let copy = PacketCopy {
+            packet,
+            next: NIL,
+            bits,
+            rest,
+            leg: 0,
+            held: 0,
+            joined: true,
+            timeline: UNSAMPLED,
+            ..*from
+        };
         let copy = self.copies.insert(copy);
         self.wheel.at(self.now + self.timing.pass, Event::Dispatch { copy });
     }

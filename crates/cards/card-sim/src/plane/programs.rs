@@ -87,6 +87,9 @@ impl Plane {
 
     /// A packet is on its way to the next program.
     pub(super) fn passed(&mut self, at: u32) {
+        let Packet { stage, timeline, .. } = self.packets[at];
+        let number = stage.min(u8::MAX.into()) as u8;
+        self.latencies.pass_nt(timeline, (number >> 3, number & 7), self.now);
         self.packets[at].stage += 1;
         self.reach_program(at);
     }

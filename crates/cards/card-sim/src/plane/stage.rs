@@ -6,9 +6,10 @@
 //! until nobody else does, and leave half of the entries to those within.
 
 use snic_domain::limits::{FORK_BRANCHES_MAX, SYNC_ROWS};
-use snic_tables::{DropCause, InstanceRow, NONE, StageRow, Table};
+use snic_tables::{DropCause, InstanceRow, NONE, PathPart, StageRow, Table};
 
 use super::{NIL, Packet, PacketCopy, Plane, bank_index, key, named};
+use crate::latency::UNSAMPLED;
 use crate::region::slots;
 use crate::wheel::Event;
 
@@ -97,6 +98,8 @@ impl Plane {
                 return self.drop_packet(at, cause);
             }
         };
+        let Packet { ready, timeline, .. } = self.packets[at];
+        self.latencies.add(timeline, PathPart::SyncEntry, self.now.saturating_sub(ready));
         let all = mask_of(&branches);
         // A stage that waits for none of its branches would overtake itself: it waits for all.
         let joined = if row.join_mask & all == 0 { all } else { row.join_mask & all };
@@ -144,7 +147,11 @@ impl Plane {
     }
 
     fn copy(&mut self, packet: u32, instance: u16, row: InstanceRow, joined: bool) -> u32 {
-        let Packet { bytes, claim, .. } = self.packets[packet];
+        let Packet { bytes, claim, timeline, synchronised, .. } = self.packets[packet];
+        let timeline = match synchronised {
+            true => self.latencies.fork(timeline),
+            false => std::mem::replace(&mut self.packets[packet].timeline, UNSAMPLED),
+        };
         let region = &mut self.regions[usize::from(row.region)];
         region.in_flight += 1;
         region.bits_waiting += u64::from(bytes) * 8;
@@ -165,7 +172,18 @@ impl Plane {
             held: 0,
             claim,
             joined,
+            timeline,
         })
+    }
+
+    /// A copy is through its region, or lost in it: the way of the last that the packet waits for is the packet's.
+    pub(super) fn end_branch(&mut self, packet: u32, joined: bool, timeline: u32) {
+        let packet = &mut self.packets[packet];
+        let ended = match joined && packet.joining == 1 {
+            true => std::mem::replace(&mut packet.timeline, timeline),
+            false => timeline,
+        };
+        self.latencies.end(ended);
     }
 
     /// A copy is through its region, or lost in it.

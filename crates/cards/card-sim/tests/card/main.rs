@@ -5,6 +5,7 @@ mod choices;
 mod conformance;
 mod frames;
 mod latency;
+mod latency_parts;
 mod loads;
 mod map;
 mod models;

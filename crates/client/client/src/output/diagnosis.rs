@@ -6,6 +6,7 @@ use snic_api::words::EnumWord as _;
 use super::Style;
 use super::dag_views::nt_drops;
 use super::explain::push;
+use super::latency_views;
 use super::table::{properties, section, table};
 use super::text::{self, id, rate};
 
@@ -13,10 +14,14 @@ use super::text::{self, id, rate};
 pub fn diagnosis(found: &Diagnosis, style: Style) -> String {
     let mut lines = vec![format!("{}: {}", text::dag(&found.dag), found.verdict().word())];
     push(&mut lines, (0, style.width), &found.summary);
+    if !found.measured_summary.is_empty() {
+        push(&mut lines, (0, style.width), &found.measured_summary);
+    }
     lines.push(String::new());
     let head: String = lines.into_iter().map(|line| line + "\n").collect();
     head + &rates(found, style)
         + &section("Latency of a packet that waits nowhere", &latency(found, style))
+        + &section("Measured latency", &latency_views::parts(found, style))
         + &section("Limit", &limit(found, style))
         + &section("What would help", &remedies(found, style))
 }

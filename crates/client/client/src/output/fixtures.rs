@@ -2,15 +2,17 @@
 
 use prost_types::Timestamp;
 use snic_api::v1::diagnosis::Verdict;
+use snic_api::v1::measured_part::Kind;
 use snic_api::v1::operation_metadata::{Progress, Verb};
 use snic_api::v1::shortage::Resource;
 use snic_api::v1::{
     Area, Bitstream, Card, CardCounters, ChainExplanation, ChainSlot, Condition, Dag, DagTraffic,
     Diagnosis, Embedding, EmbeddingWay, Explanation, Headroom, Instance, LatencyPart,
-    LimitingResource, LimitingResourceUser, Mapping, NtDrops, NtType, Operation, OperationMetadata,
-    PacketDrops, PacketMatch, Quota, Region, RegionKind, RegionSlot, RegionUser,
-    RejectedAlternative, Rule, ScoreTerm, Shortage, Stage, Tenant, TrafficWindow, Usage,
-    VirtualChain, bitstream, card, condition, dag, nt_type, region,
+    LatencyQuantiles, LimitingResource, LimitingResourceUser, Mapping, MeasuredLatency,
+    MeasuredPart, NtDrops, NtType, Operation, OperationMetadata, PacketDrops, PacketMatch, Quota,
+    Region, RegionKind, RegionSlot, RegionUser, RejectedAlternative, Rule, ScoreTerm, Shortage,
+    Stage, Tenant, TrafficWindow, Usage, VirtualChain, bitstream, card, condition, dag, nt_type,
+    region,
 };
 
 /// Bits per second of a Gbit/s.
@@ -155,6 +157,32 @@ fn window(packets_in: u64, packets_out: u64, dropped: u64) -> TrafficWindow {
         packets_out,
         drops: vec![PacketDrops { cause: "RATE_LIMITED".into(), packets: dropped }],
         packets_under_way: packets_in - packets_out - dropped,
+        latency: Some(latency()),
+    }
+}
+
+/// Latencies of a DAG that waits for its credits.
+fn latency() -> MeasuredLatency {
+    let times =
+        |p50_nanos, p99_nanos, max_nanos| LatencyQuantiles { p50_nanos, p99_nanos, max_nanos };
+    let part = |kind: Kind, node: &str, latency| MeasuredPart {
+        kind: kind.into(),
+        node: node.into(),
+        latency: Some(latency),
+    };
+    MeasuredLatency {
+        samples: 900,
+        total: Some(times(612, 45_300, 2_000_000)),
+        parts: vec![
+            part(Kind::Ingress, "", times(0, 0, 60)),
+            part(Kind::Shell, "", times(300, 300, 300)),
+            part(Kind::SyncEntry, "", times(0, 0, 0)),
+            part(Kind::Credits, "", times(100, 44_000, 1_999_000)),
+            part(Kind::Port, "", times(8, 40, 88)),
+            part(Kind::Egress, "", times(0, 0, 4)),
+            part(Kind::Task, "aes", times(160, 160, 160)),
+            part(Kind::Task, "nat", times(44, 60, 64)),
+        ],
     }
 }
 
@@ -168,6 +196,7 @@ fn web_traffic() -> DagTraffic {
         bytes_out: 30_000_000,
         drops: vec![PacketDrops { cause: "BY_NT".into(), packets: 10_000 }],
         nt_drops: vec![nt_drops("rule", 9_990), nt_drops("no_connection", 10)],
+        last_second: Some(window(900, 600, 299)),
         ..DagTraffic::default()
     }
 }
@@ -418,6 +447,11 @@ pub fn diagnosis() -> Diagnosis {
         users_left_out: 3,
         remedies: vec!["promise it more: 9 Gbit/s come in, and 7 Gbit/s fit where it is".into()],
         nt_drops: vec![nt_drops("rule", 10)],
+        measured_summary:
+            "99 % of its packets take 45.3 µs or less, half of them 612 ns, the longest \
+                          2000.0 µs; 504 ns without waiting; longer is mostly waiting for credits: \
+                          44.0 µs at p99"
+                .into(),
     }
 }
 

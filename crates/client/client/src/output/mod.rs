@@ -15,6 +15,7 @@ pub mod fairness;
 pub mod fixtures;
 pub mod fleet_views;
 mod images;
+pub mod latency_views;
 pub mod message;
 mod rule_views;
 pub mod state_views;

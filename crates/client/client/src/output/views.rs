@@ -15,6 +15,7 @@ use super::card_views::{device_rows, port_rows, programs};
 use super::dag_views::{affinity, configurations, drops, packet_sizes, task_drops, traffic};
 use super::explain::push;
 use super::images;
+use super::latency_views;
 use super::state_views::{self, states};
 use super::table::{properties, section, table};
 use super::text::{self, age, form_word, id, labels, rate, size, yes};
@@ -96,6 +97,7 @@ pub fn dag(dag: &Dag, style: Style) -> String {
                 "Latency",
                 mapping.map(|m| format!("{} cycles", m.latency_cycles)).unwrap_or_default(),
             ),
+            ("Measured", dag.traffic.as_ref().map(latency_views::line).unwrap_or_default()),
             ("Generation", generation),
             ("Labels", labels(&dag.labels)),
             ("Description", dag.description.clone()),

@@ -11,6 +11,7 @@ mod device;
 mod effect;
 mod error;
 mod event;
+mod latency;
 mod log;
 mod operation;
 mod policy;
@@ -33,6 +34,7 @@ pub use device::{DeviceAspect, DeviceCondition, DeviceView};
 pub use effect::{Change, Effect};
 pub use error::{ControlError, FieldViolation};
 pub use event::Event;
+pub use latency::{LatencyQuantiles, MeasuredLatencies, MeasuredLatency, MeasuredPart};
 pub use log::{LogEntry, LogKind};
 pub use operation::{DagMoves, OperationRecord, OperationWork};
 pub use policy::{

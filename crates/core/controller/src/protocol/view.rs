@@ -12,6 +12,7 @@ use snic_tables::CardCounters;
 
 use super::assignment::AssignedCard;
 use super::device::DeviceView;
+use super::latency::MeasuredLatencies;
 use super::operation::{DagMoves, OperationRecord};
 use super::traffic::DagTraffic;
 
@@ -133,6 +134,8 @@ pub struct DagView {
     pub states: Vec<StateView>,
     /// Traffic, where it is known.
     pub traffic: Option<Box<DagTraffic>>,
+    /// Latencies of its packets lately, where its card measures them.
+    pub measured: Option<Box<MeasuredLatencies>>,
     /// For guarded updates.
     pub etag: String,
     /// When it was made.

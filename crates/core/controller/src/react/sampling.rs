@@ -89,9 +89,10 @@ pub(crate) fn sampled(
     tx: &mut Tx,
     id: &CardId,
     ticket: Ticket,
-    counters: CardCounters,
+    mut counters: CardCounters,
 ) {
     let now = core.now();
+    core.loops.known_mut(id).keep_latencies(std::mem::take(&mut counters.latency));
     let card = core.cards.known_mut(id);
     let before = card.count(counters);
     let card_loop = core.loops.known_mut(id);

@@ -1,11 +1,14 @@
 //! From a card's counters to one DAG's load. Counter resets, stalls and spikes are handled explicitly.
 
+mod latency;
+
 use std::time::Duration;
 
 use snic_autoscaler::{DagCapacity, Decision, Monitor, Policy, decide};
 use snic_domain::{Bandwidth, Timestamp};
-use snic_tables::{DagCounters, DropCause};
+use snic_tables::{DagCounters, DropCause, LatencySample};
 
+pub(crate) use self::latency::LatencyWindows;
 use crate::protocol::{DagTraffic, TrafficWindow, rate};
 use crate::state::traffic_windows::TrafficWindows;
 
@@ -18,6 +21,7 @@ pub(crate) struct Meter {
     drops: [u64; DropCause::ALL.len()],
     /// Traffic that is shown and judged.
     windows: TrafficWindows,
+    latencies: LatencyWindows,
     /// The most that the ports take.
     line: Bandwidth,
     /// Load before rate limiting since the sample before, which rates and instances follow; unknown before the second sample.
@@ -143,6 +147,7 @@ impl Meter {
             span: sums.span,
         };
         self.windows.pass(sums, span);
+        self.latencies.pass(self.windows.sums().span);
         SampleOutcome::Load
     }
 
@@ -153,6 +158,23 @@ impl Meter {
         for ((sum, now), before) in self.drops.iter_mut().zip(drops).zip(before) {
             *sum = sum.saturating_add(now.saturating_sub(before));
         }
+    }
+
+    /// Takes packets that the card sampled, and the largest latency of its row in a time of `window` that ended less than
+    /// that ago: of the DAG only if it had the row then.
+    pub fn note_latencies(
+        &mut self,
+        samples: &[&LatencySample],
+        largest: Option<u32>,
+        window: Duration,
+    ) {
+        let is_its = self.windows.sums().span >= 2 * window;
+        self.latencies.add(samples.iter().copied(), largest.filter(|_| is_its));
+    }
+
+    /// Latencies lately.
+    pub const fn latencies(&self) -> &LatencyWindows {
+        &self.latencies
     }
 
     /// Traffic, for views; `None` before the second sample.
@@ -274,6 +296,7 @@ impl Meter {
         self.load = None;
         self.served = Bandwidth::ZERO;
         self.windows.restart();
+        self.latencies.restart();
         self.monitor.restart();
     }
 }

@@ -3,14 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use snic_domain::{
     Bandwidth, CardId, CardProfile, ConditionStatus, Cycles, DagName, DagState, Headroom, NodeId,
     NtTypeId, RegionId, Slot, TenantId, VirtualChain,
 };
-use snic_tables::DropCause;
+use snic_tables::{DropCause, PathPart};
 
-use crate::protocol::{DagTraffic, DagView, TrafficWindow, part_of};
+use crate::protocol::{
+    DagTraffic, DagView, MeasuredLatencies, MeasuredPart, TrafficWindow, part_of,
+};
 use crate::state::epoch::{CardResource, DagFairness};
 
 /// A resource limits a DAG that is not rate limited if it is used to this part, in millionths.
@@ -190,6 +193,10 @@ pub struct Diagnosis {
     pub clock_hz: u64,
     /// The way of a packet that waits nowhere, part by part.
     pub latency: Vec<LatencyPart>,
+    /// Latencies of its packets lately, as its card measured them.
+    pub measured: MeasuredLatencies,
+    /// These beside the planned one as a sentence, with the part that takes longer; empty where no packet was sampled.
+    pub latency_summary: String,
     /// Resource that limits it, or would do so first.
     pub limit: Option<LimitingResource>,
     /// Users of that resource, the largest first, as far as the reader may know.
@@ -210,6 +217,9 @@ pub fn diagnose(input: &DiagnosisInput<'_>) -> Diagnosis {
     let limit = own.and_then(|own| limit(input, own, loses));
     let (users, users_left_out) =
         limit.as_ref().map(|limit| users(input, limit.resource)).unwrap_or_default();
+    let clock_hz = input.card.map_or(0, |card| card.clock_hz);
+    let planned = latency(input);
+    let measured = dag.measured.as_deref().cloned().unwrap_or_default();
     Diagnosis {
         dag: dag.name.clone(),
         card: dag.mapping.as_ref().map(|mapping| mapping.card.clone()),
@@ -223,8 +233,10 @@ pub fn diagnose(input: &DiagnosisInput<'_>) -> Diagnosis {
         shortfall: dag.shortfall,
         last_second: traffic.last_second,
         last_ten_seconds: traffic.last_ten_seconds,
-        clock_hz: input.card.map_or(0, |card| card.clock_hz),
-        latency: latency(input),
+        clock_hz,
+        latency_summary: latency_summary(&measured, &planned, clock_hz),
+        measured,
+        latency: planned,
         remedies: remedies(input, verdict, &traffic, limit.as_ref()),
         limit,
         users,
@@ -341,6 +353,49 @@ fn latency(input: &DiagnosisInput<'_>) -> Vec<LatencyPart> {
         );
     }
     parts
+}
+
+/// Measured latency beside the planned one.
+fn latency_summary(measured: &MeasuredLatencies, planned: &[LatencyPart], clock_hz: u64) -> String {
+    let lately = [&measured.last_second, &measured.last_ten_seconds];
+    let Some(lately) = lately.into_iter().find(|lately| lately.samples > 0) else {
+        return String::new();
+    };
+    let time = |cycles: Cycles| cycles.duration(clock_hz);
+    let all: Cycles = planned.iter().map(|part| part.cycles).sum();
+    let of_part = |part: &MeasuredPart| -> Duration {
+        let is_it = |of: &&LatencyPart| match (part, &of.part) {
+            (MeasuredPart::Task(node), PacketPart::Node(of)) => node == of,
+            (MeasuredPart::Path(PathPart::Pipeline), PacketPart::Core | PacketPart::Pass(_)) => {
+                true
+            }
+            _ => false,
+        };
+        planned.iter().filter(is_it).map(|of| time(of.cycles)).sum()
+    };
+    let total = &lately.total;
+    let text = format!(
+        "99 % of its packets take {} or less, half of them {}, the longest {}; {} without waiting",
+        short(total.p99),
+        short(total.p50),
+        short(total.max),
+        short(time(all)),
+    );
+    match lately.slowest(of_part) {
+        Some((part, excess)) => {
+            format!("{text}; longer is mostly {part}: {} at p99", short(excess))
+        }
+        None => text,
+    }
+}
+
+/// A time for people.
+fn short(time: Duration) -> String {
+    match time.as_nanos() {
+        nanos @ ..10_000 => format!("{nanos} ns"),
+        nanos @ ..10_000_000 => format!("{}.{} µs", nanos / 1_000, nanos / 100 % 10),
+        nanos => format!("{}.{} ms", nanos / 1_000_000, nanos / 100_000 % 10),
+    }
 }
 
 fn summary(

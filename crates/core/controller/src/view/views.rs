@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use snic_domain::limits::CHAIN_SLOTS_MAX;
 use snic_domain::{
     Bandwidth, BitstreamId, BoundFunction, ByteSize, CardId, Cycles, DagName, DagSpec, DagState,
-    Digest, IdleTask, Instance, Mapping, NtTypeId, RegionId, RuleId, Slot, VirtualChain, VmId,
+    Digest, IdleTask, Instance, Mapping, NodeId, NtTypeId, RegionId, RuleId, Slot, VirtualChain,
+    VmId,
 };
 use snic_planner::Ledger;
 use snic_tables::{ClassifierRow, GuardRow};
@@ -13,8 +15,9 @@ use snic_tables::{ClassifierRow, GuardRow};
 use crate::decide::rows;
 use crate::protocol::etag::etag;
 use crate::protocol::{
-    BindingRecord, BindingView, BoundDag, DagMoves, DagView, OperationRecord, OperationView,
-    OperationWork, RegionUser, RegionView, RuleView, SlotView, StatePlace, StateView,
+    BindingRecord, BindingView, BoundDag, DagMoves, DagView, MeasuredLatencies, MeasuredPart,
+    OperationRecord, OperationView, OperationWork, RegionUser, RegionView, RuleView, SlotView,
+    StatePlace, StateView,
 };
 use crate::state::Core;
 use crate::state::card::CardMachine;
@@ -57,6 +60,7 @@ pub(crate) fn view_of(core: &Core, entry: &DagEntry) -> DagView {
         shortfall: entry.shortfall(),
         states: contexts_of(core, entry.name()),
         traffic: entry.meter().traffic().map(Box::new),
+        measured: measured(core, entry).map(Box::new),
         etag: dag_etag(entry),
         created: entry.created(),
         updated: entry.updated(),
@@ -108,6 +112,38 @@ fn latency(core: &Core, placement: &Placement) -> Cycles {
         return Cycles::new(u64::try_from(cycles / 1_000_000_000).unwrap_or(u64::MAX));
     }
     card.latency(placement, core.registry.latency(placement))
+}
+
+/// Latencies of a DAG's packets lately, where any was sampled.
+fn measured(core: &Core, entry: &DagEntry) -> Option<MeasuredLatencies> {
+    let desired = entry.desired()?;
+    let clock_hz = core.cards.get(&desired.mapping.card)?.profile().clock_hz;
+    let latencies = entry.meter().latencies();
+    // While it moves, packets pass the places of both.
+    let active = entry.active().and_then(|serial| entry.placement(serial));
+    let mappings = || [Some(desired), active].into_iter().flatten().map(|of| &of.mapping);
+    let task = |region, slot| {
+        let node = mappings().find_map(|mapping| task_at(mapping, region, slot));
+        node.map_or(MeasuredPart::FormerTask, MeasuredPart::Task)
+    };
+    let last_ten_seconds = latencies.ten_seconds(clock_hz, task);
+    (last_ten_seconds.samples > 0).then(|| MeasuredLatencies {
+        planned: latency(core, desired).duration(clock_hz),
+        last_second: latencies.second(clock_hz, task),
+        last_ten_seconds,
+    })
+}
+
+/// The task that a DAG has at a place of its card; a program has its number there.
+fn task_at(mapping: &Mapping, region: u8, slot: u8) -> Option<NodeId> {
+    let number = usize::from(region) * CHAIN_SLOTS_MAX + usize::from(slot);
+    let program = mapping.programs.get(number).map(|program| &program.node);
+    let of_chain = |chain: &VirtualChain| {
+        let mut here = chain.instances.iter().filter(|i| i.region.index() == usize::from(region));
+        let at = here.find_map(|i| i.slots.iter().position(|s| s.index() == usize::from(slot)))?;
+        chain.nodes.get(at).cloned()
+    };
+    program.cloned().or_else(|| mapping.chains().find_map(of_chain))
 }
 
 /// NTs in each bitstream of a placement.

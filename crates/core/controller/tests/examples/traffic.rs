@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
-use snic_controller::{DagCounters, DagTraffic, DagVerdict, Diagnosis, DropCause, Event};
-use snic_domain::Bandwidth;
+use snic_controller::{
+    DagCounters, DagTraffic, DagVerdict, Diagnosis, DropCause, Event, LatencyQuantiles,
+    MeasuredPart, PathPart,
+};
+use snic_domain::{Bandwidth, NodeId};
+use snic_tables::{LatencySample, NtTime};
 
 use super::elastic::{PERIOD, deployed};
 use crate::support::World;
@@ -123,4 +127,93 @@ fn a_card_that_restarts_begins_with_empty_windows() {
     assert_eq!((shown.offered, shown.last_second.packets_in), (Bandwidth::ZERO, 0));
     assert!(shown.sums.packets_in >= sums, "sums never fall");
     assert_eq!(diagnosis(&world).verdict, DagVerdict::Idle);
+}
+
+/// A packet of the DAG that waited so many cycles for credits, beside the task that it is in.
+fn sampled(world: &World, uid_offset: u32, waited: u64) -> LatencySample {
+    let view = world.view(WEB);
+    let mapping = view.mapping.as_ref().expect("it is placed");
+    let instance = mapping.instances().next().expect("it has one");
+    let (region, slot) = (instance.region.0, instance.slots[0].index() as u8);
+    let nts = [NtTime { region, slot, cycles: 40 }];
+    LatencySample::new(view.uid.raw() + uid_offset, [0, 49, 0, waited, 0, 0], &nts)
+}
+
+#[test]
+fn latencies_are_those_of_the_dag_by_part_and_say_what_takes_longer_than_planned() {
+    let mut world = deployed(&[WEB]);
+    let row = world.view(WEB).uid.row();
+    assert_eq!(world.view(WEB).measured, None, "no packet was sampled");
+    for number in 0..150_u64 {
+        // One packet in 50 waits for long, and one of a DAG that is gone is not its.
+        let waited = if number % 50 == 0 { 10_000 } else { 0 };
+        let samples = vec![sampled(&world, 0, waited), sampled(&world, 1, 500_000)];
+        // The largest of all packets was not sampled.
+        let maxima = vec![(row, 20_000)];
+        world.card().latency = snic_tables::LatencyReading { samples, missed: 0, maxima };
+        period(&mut world, 100, 0, 1);
+    }
+    let measured = world.view(WEB).measured.expect("packets were sampled");
+    let clock_hz = world.card().profile.clock_hz;
+    let time = |cycles: u64| Duration::from_nanos(cycles * 1_000_000_000 / clock_hz);
+    let second = &measured.last_second;
+    assert!((100..=150).contains(&second.samples), "{second:?}");
+    assert_eq!(measured.last_ten_seconds.samples, 150);
+    let alike =
+        |cycles| LatencyQuantiles { p50: time(cycles), p99: time(cycles), max: time(cycles) };
+    let of = |part: &MeasuredPart| {
+        second.parts.iter().find_map(|(of, times)| (of == part).then_some(*times))
+    };
+    let aes = MeasuredPart::Task(NodeId::new("aes").expect("an id"));
+    assert_eq!(of(&aes), Some(alike(40)));
+    assert_eq!(of(&MeasuredPart::Path(PathPart::Pipeline)), Some(alike(49)));
+    assert_eq!(of(&MeasuredPart::Path(PathPart::Port)), Some(alike(0)));
+    assert_eq!(of(&MeasuredPart::FormerTask), None);
+    let credits = of(&MeasuredPart::Path(PathPart::Credits)).expect("packets waited");
+    assert_eq!((credits.p50, credits.max), (Duration::ZERO, time(10_000)));
+    assert!(credits.p99 <= time(10_000) && credits.p99 >= time(9_400), "{credits:?}");
+    assert_eq!(second.total.max, time(20_000));
+    assert!(second.total.p50 >= time(89) && second.total.p50 <= time(94), "{second:?}");
+    let said = diagnosis(&world).latency_summary;
+    assert!(said.contains("longer is mostly waiting for credits: "), "{said}");
+    // Without traffic nothing is shown after ten seconds.
+    (0..1_300).for_each(|_| period(&mut world, 0, 0, 1));
+    assert_eq!(world.view(WEB).measured, None);
+    assert_eq!(diagnosis(&world).latency_summary, "");
+}
+
+/// A row may have been another DAG's a moment before: its largest latency is not the new one's.
+#[test]
+fn the_largest_latency_of_a_row_is_not_that_of_the_dag_before() {
+    let mut world = deployed(&[WEB]);
+    let row = world.view(WEB).uid.row();
+    for number in 0..40 {
+        let samples = vec![sampled(&world, 0, 0)];
+        let maxima = if number < 20 { vec![(row, 20_000)] } else { Vec::new() };
+        world.card().latency = snic_tables::LatencyReading { samples, missed: 0, maxima };
+        period(&mut world, 100, 0, 1);
+    }
+    let total = world.view(WEB).measured.expect("packets were sampled").last_second.total;
+    assert_eq!(total.max, total.p50);
+}
+
+/// A card gives each record once, and at a card at rest DAGs are looked at less often than counters are read.
+#[test]
+fn a_record_that_comes_while_no_dag_is_looked_at_is_kept_for_the_next_look() {
+    let mut world = deployed(&[WEB]);
+    (0..20).for_each(|_| period(&mut world, 100, 0, 1));
+    (0..150).for_each(|_| period(&mut world, 0, 0, 1));
+    let say = |world: &mut World, packets| {
+        let samples = vec![sampled(world, 0, 0)];
+        world.card().latency = snic_tables::LatencyReading { samples, ..Default::default() };
+        // At rest not every period has a sample of the counters.
+        for _ in 0..10 {
+            period(world, packets, 0, 1);
+        }
+    };
+    say(&mut world, 0);
+    assert_eq!(world.view(WEB).measured, None, "the card rests");
+    say(&mut world, 100);
+    let measured = world.view(WEB).measured.expect("packets were sampled");
+    assert_eq!(measured.last_second.samples, 2, "{measured:?}");
 }

@@ -420,6 +420,9 @@ impl Registers for FakeCard {
             LOAD_START => self.start_load(),
             CONFIGURE_BUFFER_LOW..CONFIGURE_START => self.poke(at, value),
             CONFIGURE_START => self.configure(),
+            DAG_LATENCY..ACTIVE_BANK if at % DAG_LATENCY_ROW == DAG_LATENCY_EXPONENT => {
+                self.poke(at, value);
+            }
             STATES..STATES_END_OF_FAKE => {
                 let (number, register) = ((at - STATES) / STATE_PAGE, (at - STATES) % STATE_PAGE);
                 match register {

@@ -39,6 +39,7 @@
 //! and it is saved before it is lost. A `ReadBack` and a `LoadRole` wait for everything
 //! before them, and everything behind them waits for them.
 
+mod latency;
 mod load;
 mod program;
 mod read_back;

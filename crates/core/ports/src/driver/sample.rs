@@ -20,10 +20,11 @@ use std::ops::Bound;
 use snic_domain::limits::DAG_ROWS;
 use snic_tables::registers::{
     Address, CAPABILITIES, CAPABILITY_CLOCK, CAPABILITY_DAG_DROPS, CLOCK_CYCLES, DAG_DROPS,
-    DAG_DROPS_ROW, DAG_LOAD, DAG_LOAD_ROW, PACKETS_IN,
+    DAG_DROPS_ROW, DAG_LOAD, DAG_LOAD_ROW, LATENCY_WRITTEN, PACKETS_IN,
 };
 use snic_tables::{CardCounters, DagCounters, DropCause, RowKey, Table, TableImage};
 
+use super::latency::LatencySampler;
 use crate::card::{Card, CardError};
 
 const CAUSES: usize = DropCause::ALL.len();
@@ -42,20 +43,27 @@ pub(super) struct Sampler {
     /// Whether the card counts cycles, as it said when it was read back.
     has_clock: bool,
     drops: Drops,
+    latency: LatencySampler,
 }
 
 impl Sampler {
     /// Nothing was read yet.
     pub(super) const fn new() -> Self {
-        Self { highs: Vec::new(), has_clock: false, drops: Drops::new() }
+        Self {
+            highs: Vec::new(),
+            has_clock: false,
+            drops: Drops::new(),
+            latency: LatencySampler::new(),
+        }
     }
 
-    /// A card that was read back: asks whether it counts cycles, and drops by DAG.
+    /// A card that was read back: asks whether it counts cycles, and drops by DAG, and measures latencies.
     pub(super) fn begin(&mut self, card: &mut dyn Card) -> Result<(), CardError> {
         self.highs.clear();
         let capabilities = card.read(CAPABILITIES)?;
         self.has_clock = capabilities & CAPABILITY_CLOCK != 0;
         self.drops.counted = capabilities & CAPABILITY_DAG_DROPS != 0;
+        self.latency.begin(capabilities);
         Ok(())
     }
 
@@ -66,7 +74,9 @@ impl Sampler {
         card: &mut dyn Card,
         rows: usize,
     ) -> Result<CardCounters, CardError> {
-        let values = self.values(card, rows)?;
+        let mut written = [0];
+        let records = if self.latency.measures { &mut written[..] } else { &mut [] };
+        let values = self.values(card, rows, records)?;
         let (of_card, of_rows) = values.split_at(CARD_COUNTERS);
         let mut counters = CardCounters {
             cycles: self.has_clock.then_some(of_card[0]),
@@ -84,19 +94,25 @@ impl Sampler {
             }
         }
         counters.dag_drops = self.drops.read(card, &counters.dags)?;
+        counters.latency = self.latency.read(card, (written[0], rows), &counters)?;
         Ok(counters)
     }
 
-    /// The card's counters, then those of the rows.
-    fn values(&mut self, card: &mut dyn Card, rows: usize) -> Result<Vec<u64>, CardError> {
+    /// The card's counters, then those of the rows. `records` gets the number of records of latencies, if it has room for it.
+    fn values(
+        &mut self,
+        card: &mut dyn Card,
+        rows: usize,
+        records: &mut [u32],
+    ) -> Result<Vec<u64>, CardError> {
         let number = CARD_COUNTERS + rows * ROW_COUNTERS;
         let mut words = vec![0; 2 * number];
         if self.highs.len() < number {
             let mut before = vec![0; 2 * number];
-            read_all(card, self.has_clock, &mut [&mut before, &mut words])?;
+            read_all(card, self.has_clock, &mut [&mut before, &mut words], records)?;
             self.highs = before.into_iter().skip(1).step_by(2).collect();
         } else {
-            read_all(card, self.has_clock, &mut [&mut words])?;
+            read_all(card, self.has_clock, &mut [&mut words], records)?;
         }
         let mut values: Vec<u64> =
             words.chunks_exact(2).map(|pair| whole(pair[0], pair[1])).collect();
@@ -122,8 +138,9 @@ fn read_all(
     card: &mut dyn Card,
     has_clock: bool,
     times: &mut [&mut Vec<u32>],
+    records: &mut [u32],
 ) -> Result<(), CardError> {
-    let mut blocks = Vec::with_capacity(2 * times.len());
+    let mut blocks = Vec::with_capacity(2 * times.len() + 1);
     for words in times {
         let (of_card, of_rows) = words.split_at_mut(2 * CARD_COUNTERS);
         blocks.push(match has_clock {
@@ -132,6 +149,7 @@ fn read_all(
         });
         blocks.push((DAG_LOAD, of_rows));
     }
+    blocks.push((LATENCY_WRITTEN, records));
     blocks.retain(|(_, words)| !words.is_empty());
     card.read_blocks(&mut blocks)
 }

@@ -7,7 +7,7 @@ use snic_tables::{DropCause, RowKey, Table};
 /// Name, first byte, bytes.
 type Place = (&'static str, Address, Address);
 
-const CONTROL: [Place; 33] = [
+const CONTROL: [Place; 34] = [
     ("MAGIC", MAGIC, 4),
     ("LAYOUT", LAYOUT, 4),
     ("CAPABILITIES", CAPABILITIES, 4),
@@ -41,6 +41,7 @@ const CONTROL: [Place; 33] = [
     ("CONFIGURE_TAG", CONFIGURE_TAG, 4),
     ("CONFIGURE_START", CONFIGURE_START, 4),
     ("CONFIGURE_STATUS", CONFIGURE_STATUS, 4),
+    ("LATENCY_WRITTEN", LATENCY_WRITTEN, 4),
 ];
 
 const IN_A_REGION: [Place; 8] = [
@@ -60,8 +61,11 @@ const COUNTERS: [Place; 3] = [
     ("DROPS", DROPS, 8 * DropCause::ALL.len() as u32),
 ];
 
-const BULK: [Place; 3] = [
+const BULK: [Place; 6] = [
     ("DAG_LOAD", DAG_LOAD, DAG_ROWS as u32 * DAG_LOAD_ROW),
+    ("DAG_DROPS", DAG_DROPS, DAG_ROWS as u32 * DAG_DROPS_ROW),
+    ("LATENCY_RECORDS", LATENCY_RECORDS, LATENCY_RING * LATENCY_RECORD),
+    ("DAG_LATENCY", DAG_LATENCY, DAG_ROWS as u32 * DAG_LATENCY_ROW),
     ("ACTIVE_BANK", ACTIVE_BANK, BANK_BYTES),
     ("SHADOW_BANK", SHADOW_BANK, BANK_BYTES),
 ];
@@ -100,6 +104,8 @@ fn the_map_is_the_one_that_layout_4_names() {
     assert_eq!(region(31, REGION_DIGEST), 0x2f10);
     assert_eq!((region(0, REGION_NTS), region(0, REGION_IDENTITY)), (0x1050, 0x1070));
     assert_eq!((DROPS, DAG_LOAD), (0x4010, 0x1_0000));
+    assert_eq!((LATENCY_WRITTEN, LATENCY_RECORDS, LATENCY_RECORD), (0xe0, 0x4_0000, 128));
+    assert_eq!(dag_latency(3, DAG_LATENCY_EXPONENT), 0x6_003c);
     assert_eq!((ACTIVE_BANK, SHADOW_BANK, BANK_BYTES), (0x8_0000, 0x10_0000, 461_056));
 }
 

@@ -187,6 +187,10 @@ function diagnosis(found) {
       + found.ntDrops.map(([nt, reason, packets]) => `${id(nt)} ${packets} ${words(reason)}`).join(", ")),
     found.latency.length > 0 && h("p", { class: "muted" }, `${nanoseconds} ns without waiting: `
       + found.latency.map(([part, , ns]) => `${part} ${ns}`).join(", ")),
+    found.latencySummary && h("p", {}, found.latencySummary),
+    found.measured && h("p", { class: "muted" }, `measured at p99, of ${found.measured.samples} sampled: `
+      + found.measured.parts.filter(([, , , , longest]) => longest > 0)
+        .map(([kind, node, , p99]) => `${node || words(kind)} ${p99} ns`).join(", ")),
     limit && h("p", { class: limit.limiting ? "warning" : "muted" },
       `${limit.limiting ? "limited by" : "nothing limits it now; the fullest is"} ${place}: ${used(limit.usedBps)}${rate(limit.capacityBps)}`),
     limit && users.length > 0 && h("p", { class: "muted" }, "used by "

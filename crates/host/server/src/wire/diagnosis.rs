@@ -45,8 +45,9 @@ pub(crate) fn diagnosis(found: &Diagnosis) -> v1::Diagnosis {
         users_left_out: u32::try_from(found.users_left_out).unwrap_or(u32::MAX),
         remedies: found.remedies.iter().map(ToString::to_string).collect(),
         nt_drops: Vec::new(),
-        last_second: Some(window(&found.last_second)),
-        last_ten_seconds: Some(window(recent)),
+        last_second: Some(window(&found.last_second, Some(&found.measured.last_second))),
+        last_ten_seconds: Some(window(recent, Some(&found.measured.last_ten_seconds))),
+        measured_summary: found.latency_summary.clone(),
     }
 }
 

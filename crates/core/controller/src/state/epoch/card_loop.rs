@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use snic_domain::{BitstreamId, TenantId, Timestamp};
-use snic_tables::{CardCommand, CardCounters, DagCounters, RateLimiterRow, Ticket};
+use snic_tables::{CardCommand, CardCounters, DagCounters, LatencyReading, RateLimiterRow, Ticket};
 
 use super::card_engine::{CardEngine, Flows, LastStep};
 use super::counter_intake::{CounterIntake, CounterReading};
@@ -146,6 +146,11 @@ impl CardLoop {
         after: &CardCounters,
     ) -> Option<String> {
         self.counters.note_faults(now, before, after)
+    }
+
+    /// Keeps latencies for the next look at the DAGs.
+    pub fn keep_latencies(&mut self, reading: LatencyReading) {
+        self.counters.keep_latencies(reading);
     }
 
     /// Counters by the row of their DAG, in a buffer that [`CardLoop::reuse`] takes back.

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use snic_domain::limits::DAG_ROWS;
 use snic_domain::{Bandwidth, Cycles, Timestamp};
-use snic_tables::{CardCounters, DagCounters, DropCause};
+use snic_tables::registers::LATENCY_WINDOW_BITS;
+use snic_tables::{CardCounters, DagCounters, DropCause, LatencyReading, LatencySample};
 
 use crate::state::dags::DagEntry;
 use crate::state::meter::{LogDecision, LogThrottle, SampleOutcome};
@@ -22,6 +23,9 @@ pub(crate) struct CounterReading<'a> {
     pub counters: &'a CardCounters,
 }
 
+/// Records of latencies that wait for the next look at the DAGs, at most: as many as four samples bring.
+const RECORDS_WAITING_MAX: usize = 1_024;
+
 /// Intake of one card's counters.
 #[derive(Debug, Default)]
 pub(super) struct CounterIntake {
@@ -31,6 +35,8 @@ pub(super) struct CounterIntake {
     is_still: bool,
     /// Cycles of the card's clock when counters were last taken in.
     cycles: Option<u64>,
+    /// Latencies that came with samples at which no DAG was looked at.
+    latencies: LatencyReading,
     odd_log: LogThrottle,
     fault_log: LogThrottle,
 }
@@ -70,6 +76,17 @@ impl CounterIntake {
         self.by_row = counted;
     }
 
+    /// Keeps latencies for the next look at the DAGs. The card gives each only once.
+    pub fn keep_latencies(&mut self, reading: LatencyReading) {
+        let LatencyReading { samples, missed, maxima } = reading;
+        let room = RECORDS_WAITING_MAX.saturating_sub(self.latencies.samples.len());
+        self.latencies.samples.extend(samples.into_iter().take(room));
+        self.latencies.missed = self.latencies.missed.saturating_add(missed);
+        if !maxima.is_empty() {
+            self.latencies.maxima = maxima;
+        }
+    }
+
     /// Time on the card since counters were last taken in; `span` has passed on the host since then. Where the card's clock
     /// stands or began again, or it has none, the host's counts.
     pub fn card_span(&self, counters: &CardCounters, clock_hz: u64, span: Duration) -> Duration {
@@ -90,6 +107,10 @@ impl CounterIntake {
         let span = self.card_span(counters, clock_hz, span);
         self.cycles = counters.cycles;
         let counted = self.by_row(counters);
+        let latencies = std::mem::take(&mut self.latencies);
+        let mut records: Vec<&LatencySample> = latencies.samples.iter().collect();
+        records.sort_by_key(|record| record.uid());
+        let window = Cycles::new(1 << LATENCY_WINDOW_BITS).duration(clock_hz);
         let mut odd = 0;
         self.is_still = true;
         for entry in dags {
@@ -102,6 +123,14 @@ impl CounterIntake {
             let meter = entry.meter_mut();
             odd += u64::from(meter.sample(counters, span, line) == SampleOutcome::Backwards);
             self.is_still &= meter.is_still();
+            let uid = entry.uid().raw();
+            let largest =
+                latencies.maxima.binary_search_by_key(&entry.uid().row(), |(row, _)| *row);
+            let largest = largest.ok().map(|at| latencies.maxima[at].1);
+            let first = records.partition_point(|record| record.uid() < uid);
+            let count = records[first..].partition_point(|record| record.uid() == uid);
+            let own = &records[first..first + count];
+            entry.meter_mut().note_latencies(own, largest, window);
         }
         self.reuse(counted);
         let text = (odd > 0 && self.odd_log.trouble(now) == LogDecision::Log).then(|| {

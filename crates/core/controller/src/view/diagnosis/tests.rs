@@ -58,6 +58,7 @@ fn view(traffic: Option<DagTraffic>) -> DagView {
         shortfall,
         states: Vec::new(),
         traffic: traffic.map(Box::new),
+        measured: None,
         etag: String::new(),
         created: Timestamp::from_nanos(0),
         updated: Timestamp::from_nanos(0),

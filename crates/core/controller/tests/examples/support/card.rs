@@ -6,9 +6,9 @@ use std::time::Duration;
 use snic_controller::{CardCommand, CardCounters, CardReport};
 use snic_domain::{CardProfile, ChainIdentity, DagUid, Digest, RegionId, ReportedChain};
 use snic_tables::{
-    CardSnapshot, DagCounters, DagRow, DropCause, InstanceRow, LoadFailure, PageRow,
-    ProgramFailure, RegionSnapshot, RegionStatus, RowCodec, StateDone, StateFailure, StateOrder,
-    Table, TableDelta, TableImage,
+    CardSnapshot, DagCounters, DagRow, DropCause, InstanceRow, LatencyReading, LoadFailure,
+    PageRow, ProgramFailure, RegionSnapshot, RegionStatus, RowCodec, StateDone, StateFailure,
+    StateOrder, Table, TableDelta, TableImage,
 };
 
 /// Contexts: a number for each region and UID.
@@ -95,6 +95,8 @@ pub struct TinyCard {
     pub dags: BTreeMap<u16, (DagCounters, [u64; DropCause::ALL.len()])>,
     /// Cycles of its clock, if it counts them.
     pub cycles: Option<u64>,
+    /// Latencies that it says with its next counters.
+    pub latency: LatencyReading,
     /// Packets that met a memory fault.
     pub faults: u64,
     /// Contexts in regions, and saved ones.
@@ -134,6 +136,7 @@ impl TinyCard {
             counted: BTreeMap::new(),
             dags: BTreeMap::new(),
             cycles: None,
+            latency: LatencyReading::default(),
             faults: 0,
             states: TinyStates::default(),
             boot_id: 1,
@@ -207,6 +210,7 @@ impl TinyCard {
                     packets_in: 7,
                     dags: dags.into_iter().collect(),
                     dag_drops: dag_drops.collect(),
+                    latency: std::mem::take(&mut self.latency),
                     ..CardCounters::default()
                 };
                 counters.drops[DropCause::MemoryFault as usize] = self.faults;

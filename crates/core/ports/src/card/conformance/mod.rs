@@ -5,6 +5,7 @@
 //! map only; where a whole sequence is meant, they run it through the driver's own
 //! [`Session`], because that is how cards are used.
 
+mod latency;
 mod loads;
 mod registers;
 mod sessions;
@@ -23,6 +24,7 @@ use super::{Card, CardError};
 use crate::driver::{Deadlines, Session};
 use crate::generator::{GeneratedLoad, RunningLoad};
 
+pub use latency::*;
 pub use loads::*;
 pub use registers::*;
 pub use sessions::*;
@@ -109,6 +111,7 @@ macro_rules! card_conformance {
             a_place_outside_of_the_save_area_is_refused
             registers_of_wrappers_keep_what_the_host_writes
             what_comes_in_goes_out_or_is_dropped_for_a_cause
+            parts_of_latencies_sum_up_and_as_many_packets_are_sampled_as_the_rule_says
         }
     };
     (@each $fixture:expr => $($case:ident)*) => {

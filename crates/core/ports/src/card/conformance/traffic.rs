@@ -15,7 +15,9 @@ use super::{Fixture, LOOKS_MAX, Needed, Rig};
 use crate::generator::{GeneratedHeaders, GeneratedLoad, GeneratedPackets};
 
 /// Row of the DAG that gets the load.
-const ROW: u16 = 3;
+pub(super) const ROW: u16 = 3;
+/// Row of another one, which gets none.
+pub(super) const IDLE_ROW: u16 = 5;
 /// The load, and the rate that its token bucket lets in.
 const OFFERED: Bandwidth = Bandwidth::from_mbps(2_000);
 const ADMITTED: Bandwidth = Bandwidth::from_mbps(500);
@@ -23,7 +25,12 @@ const ADMITTED: Bandwidth = Bandwidth::from_mbps(500);
 const DURATION: Duration = Duration::from_millis(2);
 const PACKET_BYTES: u32 = 1_000;
 
-fn load() -> GeneratedLoad {
+/// UID of the DAG in a row.
+pub(super) fn dag_uid(row: u16) -> u32 {
+    DagUid::new(row, 1).expect("it fits").raw()
+}
+
+pub(super) fn load() -> GeneratedLoad {
     let address = |last| IpAddr::V4(Ipv4Addr::new(192, 0, 2, last));
     let headers = GeneratedHeaders {
         source: address(1),
@@ -34,15 +41,15 @@ fn load() -> GeneratedLoad {
         flows: 1,
     };
     GeneratedLoad {
-        uid: DagUid::new(ROW, 1).expect("it fits").raw(),
+        uid: dag_uid(ROW),
         rate_bps: OFFERED.get(),
         packets: GeneratedPackets::Mix { sizes: vec![(PACKET_BYTES, 1)], headers },
         duration: DURATION,
     }
 }
 
-/// Tables of a DAG with one pass through the first task of region 0, behind a token bucket.
-fn tables(rig: &Rig, tag: u32) -> TableImage {
+/// Tables of two DAGs with one pass through the first task of region 0, behind a token bucket of this rate.
+pub(super) fn tables(rig: &Rig, tag: u32, admitted: Bandwidth) -> TableImage {
     let mut image = TableImage::default();
     let row = "the tables have this row";
     let nts = rig.chains[0].nts.map(|nt| nt.0);
@@ -56,7 +63,7 @@ fn tables(rig: &Rig, tag: u32) -> TableImage {
     image.set(0, &StageRow { chains, join_mask: 1, next: NONE, last: true }).expect(row);
     let dag = DagRow {
         tenant: 1,
-        uid: DagUid::new(ROW, 1).expect("it fits").raw(),
+        uid: dag_uid(ROW),
         first_stage: 0,
         stages: 1,
         rate_limiter: ROW,
@@ -64,7 +71,8 @@ fn tables(rig: &Rig, tag: u32) -> TableImage {
         configuration: 0,
     };
     image.set(ROW, &dag).expect(row);
-    let rate_kbps = ADMITTED.kbps();
+    image.set(IDLE_ROW, &DagRow { uid: dag_uid(IDLE_ROW), ..dag }).expect(row);
+    let rate_kbps = admitted.kbps();
     let bucket = RateLimiterRow {
         rate_kbps,
         burst_bytes: 9_000,
@@ -77,7 +85,7 @@ fn tables(rig: &Rig, tag: u32) -> TableImage {
 }
 
 #[track_caller]
-fn sample(rig: &mut Rig) -> CardCounters {
+pub(super) fn sample(rig: &mut Rig) -> CardCounters {
     let ticket = rig.ticket();
     match rig.run(CardCommand::Sample { ticket }, None) {
         CardReport::Sampled { counters, .. } => *counters,
@@ -92,7 +100,7 @@ pub fn what_comes_in_goes_out_or_is_dropped_for_a_cause(fixture: Fixture) {
     let Some(start) = rig.start_load.take() else { return };
     adopt(&mut rig);
     let tag = rig.load_well(0).words()[0];
-    rig.program(TableImage::default().delta_to(&tables(&rig, tag)));
+    rig.program(TableImage::default().delta_to(&tables(&rig, tag, ADMITTED)));
     let mut cycles = sample(&mut rig).cycles.expect("a card that makes packets counts cycles");
     let mut load = start(&load());
     for _ in 0..LOOKS_MAX {

@@ -1,5 +1,6 @@
 //! The session against a register file with faults; the commands and the expected answers.
 
+mod latency;
 mod loading;
 mod losing;
 mod pieces;

@@ -14,12 +14,12 @@ use crate::card::fake::chain_named;
 
 impl Bench {
     /// Reads back as a host that knows the chain of a region without a digest.
-    fn read_back(&mut self) {
+    pub(super) fn read_back(&mut self) {
         let known = [(Digest::from_words([0; 8]), chain_named([0; 8]))].into();
         self.session.submit(CardCommand::ReadBack { ticket: Ticket(99), known }, None);
     }
 
-    fn sample(&mut self) -> CardCounters {
+    pub(super) fn sample(&mut self) -> CardCounters {
         self.session.submit(CardCommand::Sample { ticket: Ticket(1) }, None);
         match self.step().pop() {
             Some(CardReport::Sampled { ticket: Ticket(1), counters }) => *counters,
