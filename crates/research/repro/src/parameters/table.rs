@@ -393,6 +393,17 @@ table! {
         Paper("BlueField-2 study, 6: 0.042 GB/s without offload"),
         "what the card's own kernel handles";
 
+    BLUEFIELD2_LINE_GBPS = "bluefield2.line_gbps", [100.0], "Gbit/s", 1.0..=400.0,
+        Paper("BlueField-2 study, 3: 100GbE"), "the line";
+    BLUEFIELD2_GAP_BYTES = "bluefield2.gap_bytes", [20.0], "B", 0.0..=100.0,
+        Derived("IEEE 802.3: a preamble of 8 bytes before a frame, a gap of 12 after it"),
+        "what a frame has on the line beside its bytes";
+    BLUEFIELD2_SWITCH_GBPS = "bluefield2.switch_gbps", [200.0], "Gbit/s", 1.0..=1e3,
+        Paper("SmartNIC tutorial, Table 2.1: two ports of 100 Gbit/s"), "what the card's switch moves";
+    BLUEFIELD2_MPPS = "bluefield2.mpps", [215.0], "million/s", 1.0..=1e4,
+        Derived("NVIDIA's manual of ConnectX-6, the generation of this card's adapter: 215 million messages a second"),
+        "packets that the card's switch takes";
+
     BF3_GOPS_HOST = "bf3.gops_host", [7.5], "times the DPA's", 1.0..=1e3,
         Paper("BlueField-3 study, III-A"), "integer multiplications of all host cores";
     BF3_GOPS_ARM = "bf3.gops_arm", [4.7], "times the DPA's", 1.0..=1e3,
