@@ -90,7 +90,9 @@ figures_hold! {
         [
             "full: shares apart before the rise",
             "full: shares apart after the rise",
-            "full: of other loads, requests and rises, those with equal shares",
+            "full: farthest from what the loads allow, before the rise",
+            "full: farthest from what the loads allow, after the rise",
+            "full: of other loads, requests and rises, halves with the shares that the loads allow",
         ];
     supernic_17_gains_by_sharing_and_less_than_the_most = "fig17",
         ["full over static at most: one user next to idle"];
