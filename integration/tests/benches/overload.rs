@@ -1,8 +1,9 @@
 //! Three tenants overload the daemon in every way at once; a fourth one, within its limits, must
 //! not notice: the latency of its reads, alone and beside the three.
 //!
-//! The daemon and each of the three are separate processes. The three run at a low priority: on the
-//! network they would be other machines, with processors of their own.
+//! The daemon and each of the three are separate processes. The three run at idle priority: on the
+//! network they would be other machines, with processors of their own. The p99 beside them is held against the goal of
+//! 20 ms, or against the p99 without them of the same minute, where the machine is slow.
 //!
 //! `SNIC_READS=1000 cargo bench -p snic-integration --bench overload` measures as many reads. The programs beside it are those
 //! of the same profile: `cargo build --release -p snicd` before.
@@ -36,8 +37,10 @@ const IDLE: usize = 340;
 const IDLE_FROM: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// Reads that are measured each time, where nobody asks for others (`SNIC_READS`).
 const READS: usize = 300;
-/// Far longer than it takes.
-const P99_BOUND: Duration = Duration::from_secs(2);
+/// The goal for the p99 of reads beside the three.
+const P99_GOAL: Duration = Duration::from_millis(20);
+/// Multiple of the p99 alone, in the same minute, which is allowed on a machine that is too slow for the goal.
+const P99_TIMES_ALONE: u32 = 25;
 
 fn spec() -> DagSpec {
     let nts = ["firewall", "aes"].map(|nt| NtTypeId::new(nt).expect("a label"));
@@ -163,8 +166,8 @@ struct Flooder(Child);
 impl Flooder {
     fn start(tenant: &str, connections: usize, daemon: Daemon<'_>) -> Self {
         let own = std::env::current_exe().expect("this program has a path");
-        let child = Command::new("nice")
-            .arg("-n10")
+        let child = Command::new("chrt")
+            .args(["--idle", "0"])
             .arg(own)
             .env(FLOODER, format!("{tenant} {connections} {} {}", daemon.port, daemon.pki))
             .stdout(Stdio::null())
@@ -238,8 +241,9 @@ async fn measure() {
         let (p50, p99) = (at(all, 50), at(all, 99));
         println!("{what}: p50 {p50:?}, p99 {p99:?}, max {:?}", at(all, 100));
     };
-    print("alone", &reads(&victim).await);
     for connections in CONNECTIONS {
+        let alone = reads(&victim).await;
+        print("alone", &alone);
         let flooders = tenants.map(|tenant| Flooder::start(tenant, connections, reached));
         tokio::time::sleep(Duration::from_secs(3)).await;
         let flooded = reads(&victim).await;
@@ -248,7 +252,9 @@ async fn measure() {
         operator.create_tenant(&other).await.expect("operators work");
         drop(flooders);
         print(&format!("flooded over {connections} connections each"), &flooded);
-        assert!(at(&flooded, 99) < P99_BOUND, "p99 {:?}", at(&flooded, 99));
+        let most = P99_GOAL.max(at(&alone, 99) * P99_TIMES_ALONE);
+        let p99 = at(&flooded, 99);
+        assert!(p99 <= most, "p99 {p99:?}, alone {:?}: at most {most:?}", at(&alone, 99));
     }
     drop(daemon);
 }

@@ -2,3 +2,4 @@
 
 mod comparison;
 mod oracle;
+mod small;

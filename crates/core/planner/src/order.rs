@@ -51,6 +51,12 @@ impl Ledger {
         u64::try_from(u128::from(promised.get()) * 1_000_000_000 / ingress).unwrap_or(u64::MAX)
     }
 
+    /// Whether some DAG has more than one pass of the scheduler, so that another region may save it one.
+    pub fn has_further_passes(&self) -> bool {
+        let taken = self.rows_max().zip(self.rows_residual(), u32::saturating_sub);
+        taken.stages > taken.dags
+    }
+
     /// The order in which a plan on the card as it is compares its alternatives.
     pub(crate) fn order(&self) -> Order {
         match self.objective() {

@@ -90,7 +90,9 @@ figures_hold! {
         [
             "full: shares apart before the rise",
             "full: shares apart after the rise",
-            "full: of other loads, requests and rises, those with equal shares",
+            "full: farthest from what the loads allow, before the rise",
+            "full: farthest from what the loads allow, after the rise",
+            "full: of other loads, requests and rises, halves with the shares that the loads allow",
         ];
     supernic_17_gains_by_sharing_and_less_than_the_most = "fig17",
         ["full over static at most: one user next to idle"];
@@ -126,7 +128,11 @@ figures_hold! {
     flexpipe_5_has_its_knee = "flexpipe-fig5", [];
     flexpipe_table_1_has_a_pipeline_that_is_not_flexible = "flexpipe-table1", [];
     flexpipe_table_2_follows_from_its_equation = "flexpipe-table2", [];
-    bluefield2_needs_offload = "bluefield2-mixes", [];
+    bluefield2_needs_offload_and_prints_losses_that_none_of_its_limits_has = "bluefield2-mixes",
+        [
+            "UDP, small (Fig. 3), with offload: largest loss of all loads",
+            "SYN (Fig. 4), with offload: largest loss of all loads",
+        ];
     bluefield3_prints_a_thread_that_does_not_scale = "bf3-compute",
         ["A host core over a DPA thread, with linear scaling"];
     bluefield3_reads_its_cache = "bf3-memory", [];

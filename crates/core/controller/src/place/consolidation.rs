@@ -1,13 +1,13 @@
 //! Consolidation: a better arrangement of the deployed DAGs, applied move by move.
 //!
 //! ```text
-//! asked for, or something was freed a while ago ── search of a picture ──> moves ──┐
+//! asked for, or something to gain since a while ── search of a picture ──> moves ──┐
 //!       ▲                                          (another thread)                ▼
 //!       └────────────────── things changed meanwhile ──  one move: make before break, as a drain does
 //! ```
 //!
-//! A pass begins on its own some time after capacity was freed, or as soon as a DAG finds no room, and a pass that gains
-//! something frees something: so another one follows, until there is nothing to gain. That ends: every
+//! A pass begins on its own some time after capacity was freed, or after a region was loaded on a card with DAGs of several
+//! passes; or as soon as a DAG finds no room. A pass that gains something frees something: so another one follows, until there is nothing to gain. That ends: every
 //! pass leaves fewer regions in use, or as many and fewer passes.
 //!
 //! One DAG of a card moves at a time. Its new place is loaded, reserved and served before the old
@@ -51,7 +51,7 @@ pub(crate) fn check_is_known(core: &Core, id: &CardId) -> Result<(), ControlErro
     Ok(())
 }
 
-/// Something was freed: in a while the rest may be put together.
+/// Something was freed or loaded: in a while the rest may be put together.
 pub(crate) fn begin_later(core: &mut Core) {
     core.passes.begin_later(core.now(), core.policies.current().consolidation.after);
 }

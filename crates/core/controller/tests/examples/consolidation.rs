@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use snic_controller::{
     Arrangement, BitstreamAdvice, Command, ConsolidationSettings, ConsolidationView, ControlError,
-    ControllerSettings, DagMoves, Event, OperationWork,
+    ControllerSettings, DagMoves, Event, Objective, OperationWork, PlacementPolicy,
 };
 use snic_domain::{Bandwidth, CardId, DagSpec, DagState, OperationId, RegionState};
 
-use crate::support::things::{card_id, create, delete, spec, tenant_id, update, widen_quota};
+use crate::support::things::{
+    bitstream, card_id, create, delete, spec, tenant_id, update, widen_quota,
+};
 use crate::support::{World, operation_id};
 
 fn optimize() -> Command {
@@ -180,15 +182,21 @@ const AFTER: Duration = Duration::from_secs(10);
 
 /// The three DAGs of [`scattered`], with passes that begin on their own.
 fn consolidated() -> World {
+    let mut world = consolidating();
+    world.deploy("acme/a", "aes", 6);
+    world.deploy("acme/b", "aes", 7);
+    world.deploy("beta/c", "aes", 3);
+    world
+}
+
+/// An empty card whose DAGs are moved together after a while.
+fn consolidating() -> World {
     let mut world = World::new();
     let consolidation =
         ConsolidationSettings { after: Some(AFTER), ..ConsolidationSettings::default() };
     world.settings = ControllerSettings { consolidation, ..world.settings };
     world.restart();
     world.settle();
-    world.deploy("acme/a", "aes", 6);
-    world.deploy("acme/b", "aes", 7);
-    world.deploy("beta/c", "aes", 3);
     world
 }
 
@@ -226,6 +234,29 @@ fn a_pass_begins_on_its_own_a_while_after_something_left() {
     let operations = world.controller.operations(&operator);
     let passes = operations.filter(|o| matches!(o.record.work, OperationWork::OptimizeCard(_)));
     assert_eq!(passes.count(), 1);
+}
+
+/// A DAG that was cut because no region had all of its NTs moves when one is loaded that has, though nothing left.
+#[test]
+fn a_dag_that_was_cut_moves_into_a_region_that_is_loaded_later() {
+    let mut world = consolidating();
+    let placement = PlacementPolicy { objective: Objective::Regions, ..Default::default() };
+    world.settings = ControllerSettings { placement, ..world.settings };
+    world.restart();
+    world.settle();
+    let passes =
+        |world: &World| world.view("acme/cut").mapping.expect("it has a place").stages.len();
+    world.deploy("acme/l", "lb", 5);
+    world.deploy("acme/v", "vpn", 5);
+    world.deploy("acme/cut", "lb vpn", 3);
+    assert_eq!(passes(&world), 2, "nobody has built a region with both");
+    world.ask(Command::CreateBitstream(bitstream("both", &["lb", "vpn"]))).expect("it is new");
+    world.ask(create("beta/wide", spec("lb vpn", 35))).expect("a region is free");
+    world.run();
+    assert_eq!(passes(&world), 2, "not at once");
+    world.settle();
+    assert_eq!(passes(&world), 1);
+    assert_eq!(world.state("acme/cut"), DagState::Ready);
 }
 
 /// Whoever finds no room does not wait for the pass that would make it: the same request a moment later is admitted.

@@ -205,10 +205,10 @@ table! {
         Assumption("the paper says that the load increases"), "what user 1 sends later, of that at first";
     FIG16_SECONDS = "fig16.seconds", [100.0], "s", 2.0..=1e4,
         Paper("SuperNIC, 5.3: 100 s, half of them before the rise"), "how long it runs";
-    FIG16_RANGE_LOAD1 = "fig16.range_load1_percent", [160.0, 180.0], "% of an NT", 0.1..=1e4,
-        Assumption("over half of the regions, as the first"), "other loads of user 1 that are looked at";
-    FIG16_RANGE_LOAD2 = "fig16.range_load2_percent", [170.0, 200.0], "% of an NT", 0.1..=1e4,
-        Assumption("over half of the regions, as the first"), "other loads of user 2 that are looked at";
+    FIG16_RANGE_LOAD1 = "fig16.range_load1_percent", [40.0, 75.0, 160.0, 180.0], "% of an NT", 0.1..=1e4,
+        Assumption("over half of the regions, as the first, and less than half"), "other loads of user 1 that are looked at";
+    FIG16_RANGE_LOAD2 = "fig16.range_load2_percent", [40.0, 140.0, 170.0, 200.0], "% of an NT", 0.1..=1e4,
+        Assumption("over half of the regions, as the first, and less than half"), "other loads of user 2 that are looked at";
     FIG16_RANGE_REQUEST = "fig16.range_request_percent", [80.0, 90.0], "% of an NT", 1.0..=100.0,
         Assumption("less than a region each"), "other requests that are looked at";
     FIG16_RANGE_MORE = "fig16.range_more", [1.5, 4.0], "times", 1.0..=100.0,
@@ -392,6 +392,17 @@ table! {
     BLUEFIELD2_KERNEL_MBPS = "bluefield2.kernel_mbps", [336.0], "Mbit/s", 1.0..=1e5,
         Paper("BlueField-2 study, 6: 0.042 GB/s without offload"),
         "what the card's own kernel handles";
+
+    BLUEFIELD2_LINE_GBPS = "bluefield2.line_gbps", [100.0], "Gbit/s", 1.0..=400.0,
+        Paper("BlueField-2 study, 3: 100GbE"), "the line";
+    BLUEFIELD2_GAP_BYTES = "bluefield2.gap_bytes", [20.0], "B", 0.0..=100.0,
+        Derived("IEEE 802.3: a preamble of 8 bytes before a frame, a gap of 12 after it"),
+        "what a frame has on the line beside its bytes";
+    BLUEFIELD2_SWITCH_GBPS = "bluefield2.switch_gbps", [200.0], "Gbit/s", 1.0..=1e3,
+        Paper("SmartNIC tutorial, Table 2.1: two ports of 100 Gbit/s"), "what the card's switch moves";
+    BLUEFIELD2_MPPS = "bluefield2.mpps", [215.0], "million/s", 1.0..=1e4,
+        Derived("NVIDIA's manual of ConnectX-6, the generation of this card's adapter: 215 million messages a second"),
+        "packets that the card's switch takes";
 
     BF3_GOPS_HOST = "bf3.gops_host", [7.5], "times the DPA's", 1.0..=1e3,
         Paper("BlueField-3 study, III-A"), "integer multiplications of all host cores";
