@@ -7,7 +7,7 @@ use serde_json::Value;
 use snic_integration::Home;
 use snic_integration::commands::{operate, shell};
 
-/// What stands for the catalogue's folder, and for a type, in the page's commands.
+/// The catalogue's folder and a type, in the page's commands.
 const PACKAGED: &str = "/usr/share/snic/bitstreams";
 const SHOWN: &str = "esp";
 
