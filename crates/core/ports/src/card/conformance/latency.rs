@@ -33,6 +33,8 @@ pub fn parts_of_latencies_sum_up_and_as_many_packets_are_sampled_as_the_rule_say
     let made = (0..LOOKS_MAX).find_map(|_| {
         rig.tick();
         rig.card.poll(rig.now).needed("a poll");
+        // An emulated card goes on when one of its registers is accessed.
+        rig.read(CAPABILITIES);
         let made = load.read().expect("the load is there");
         (!made.is_sending && made.total.under_way() == 0).then_some(made.total)
     });
