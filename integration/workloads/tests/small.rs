@@ -122,7 +122,7 @@ impl Card {
     }
 }
 
-/// What became of a thousand DAGs for 1 to 90 Mbit/s each.
+/// Refusals among a thousand DAGs for 1 to 90 Mbit/s each.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     refused: Vec<String>,

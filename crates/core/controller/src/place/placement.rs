@@ -11,7 +11,7 @@ use crate::decide::card_choice::{CardWishes, Site, fill_rank, first_place};
 use crate::decide::memory_use::MemoryAllowance;
 use crate::decide::mixed_cards::{CardAnswer, are_mixed, best_place};
 use crate::decide::thread_use::ThreadAllowance;
-use crate::place::{classification, consolidation, contents, forgotten, work};
+use crate::place::{classification, contents, forgotten, work};
 use crate::protocol::{Admission, Choice, ControlError, IdleTaskPolicy};
 use crate::state::Core;
 use crate::state::card::{Booking, CardMachine};
@@ -312,7 +312,7 @@ pub(crate) fn assign(
     core.dags.mark_dirty(name);
     if !plan.loads.is_empty() && core.cards.known(&id).ledger().has_further_passes() {
         // A DAG that was cut before may have all of its NTs in one of these regions.
-        consolidation::begin_later(core);
+        core.passes.begin_later(core.now(), core.policies.current().consolidation.after);
     }
     for load in plan.loads {
         tx.emit_region(&id, load.region);
