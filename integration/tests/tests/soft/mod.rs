@@ -7,6 +7,7 @@ mod bursts;
 mod guards;
 pub(crate) mod hitless;
 mod kernel;
+mod latency;
 mod paths;
 mod quickstart;
 mod reliable;
