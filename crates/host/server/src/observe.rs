@@ -99,7 +99,7 @@ fn readings(controller: &Controller, nt_drops: &BTreeMap<u32, Vec<NtDrops>>) -> 
     all
 }
 
-/// Latencies of a DAG, if packets of it were sampled lately. A DAG has eleven series of them at most, whatever tasks it has.
+/// Latencies of a DAG, if packets of it were sampled lately. A DAG has twelve series of them at most, whatever tasks it has.
 fn of_latency(all: &mut Vec<Reading>, dag: &DagView) {
     let Some(MeasuredLatencies { planned, last_ten_seconds: measured, .. }) =
         dag.measured.as_deref()
