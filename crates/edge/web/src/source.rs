@@ -11,7 +11,7 @@ use tonic::Status;
 #[derive(Debug, Clone, PartialEq)]
 pub enum PageResource {
     Region(v1::Region),
-    Dag(v1::Dag),
+    Dag(Box<v1::Dag>),
     Event(v1::Event),
 }
 

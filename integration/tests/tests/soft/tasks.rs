@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use snic_integration::{free_address, metrics_page};
 
 use super::rig::{
-    Host, Net, Pings, READY_MAX, assert_no_loss, catalogue_of, chain, dag, dropped, fetch, is_shut,
-    missing, ready, run, snicctl, start_server, starts, station,
+    Host, Net, Pings, READY_MAX, assert_no_loss, chain, dag, dropped, fetch, is_shut, missing,
+    ready, run, snicctl, start_server, starts, station,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -264,7 +264,6 @@ async fn a_vxlan_tunnel_ends_at_a_kernels_device() {
         return;
     }
     let net = Net::new("snf").await;
-    net.client.register(&catalogue_of("vxlan")).await;
     let (guest, server) = (station(&net.guest, "snff0"), station(&net.server, "snfup"));
     let told = json!({
         "vni": 7, "local": "10.77.0.1", "remote": "10.77.0.2",

@@ -207,7 +207,7 @@ impl HostPage {
                 event = dags.message() => match event {
                     Ok(Some(event)) => {
                         let kind = event.r#type();
-                        vec![event.dag.map(|dag| change(kind, PageResource::Dag(dag)))]
+                        vec![event.dag.map(|dag| change(kind, PageResource::Dag(dag.into())))]
                     }
                     Ok(None) => return ended(),
                     Err(status) => return status,

@@ -92,7 +92,9 @@ fn change(event: Event<'_, ResourceView>) -> PageChange {
         WatchContent::Bookmark | WatchContent::Gone(_) => return PageChange::InitialStateSent,
     };
     let resource = match view {
-        ResourceView::Dag(view) => PageResource::Dag(wire::dag(view, DagReader::Operator)),
+        ResourceView::Dag(view) => {
+            PageResource::Dag(Box::new(wire::dag(view, DagReader::Operator)))
+        }
         ResourceView::Region(view) => PageResource::Region(wire::region(view)),
         ResourceView::Entry(entry) => PageResource::Event(wire::event(entry)),
         // The page's topic has no others.

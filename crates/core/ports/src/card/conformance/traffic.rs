@@ -18,9 +18,9 @@ use crate::generator::{GeneratedHeaders, GeneratedLoad, GeneratedPackets};
 pub(super) const ROW: u16 = 3;
 /// Row of another one, which gets none.
 pub(super) const IDLE_ROW: u16 = 5;
-/// The load, and the rate that its token bucket lets in.
+/// The load of 500 KB, and the rate that its token bucket lets in: a queue of 256 KiB, or of 50 ms, is full before its end.
 const OFFERED: Bandwidth = Bandwidth::from_mbps(2_000);
-const ADMITTED: Bandwidth = Bandwidth::from_mbps(500);
+const ADMITTED: Bandwidth = Bandwidth::from_mbps(50);
 /// Duration of the load: 500 packets.
 const DURATION: Duration = Duration::from_millis(2);
 const PACKET_BYTES: u32 = 1_000;
