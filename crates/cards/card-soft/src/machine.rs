@@ -33,8 +33,8 @@ const FRAMES_WAITING: usize = 4_096;
 /// Bytes that a DAG may have waiting at its token bucket, whatever its rate: two blocks of 128 KiB, as programs write them.
 const BURST_BYTES: u64 = 256 << 10;
 /// Time in which a token bucket passes the most that waits at it, in microseconds: what a stream that is beyond its rate is
-/// late at most. Eight streams of `iperf3` at 23 Mbit/s each hand over a block of 128 KiB at the same moment, and 20 ms at
-/// 200 Mbit/s lost a fifth of them.
+/// late at most. Eight streams of `iperf3` at 23 Mbit/s each hand over a block of 128 KiB at the same moment; with 20 ms at
+/// 200 Mbit/s a fifth of their segments were dropped and sent again.
 const BURST_MICROS: u32 = 50_000;
 /// Frames on the card at once: those that wait at token buckets, and a packet store of 800 KB full of the smallest; 57 MB of
 /// buffers, which take no memory before they are used.

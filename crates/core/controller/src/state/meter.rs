@@ -172,7 +172,7 @@ impl Meter {
         self.latencies.add(samples.iter().copied(), largest.filter(|_| is_its));
     }
 
-    /// Latencies lately.
+    /// Latencies of the last second and the last ten.
     pub const fn latencies(&self) -> &LatencyWindows {
         &self.latencies
     }

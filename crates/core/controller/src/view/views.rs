@@ -114,7 +114,7 @@ fn latency(core: &Core, placement: &Placement) -> Cycles {
     card.latency(placement, core.registry.latency(placement))
 }
 
-/// Latencies of a DAG's packets lately, where any was sampled.
+/// Latencies of a DAG's packets in the last ten seconds, where any was sampled.
 fn measured(core: &Core, entry: &DagEntry) -> Option<MeasuredLatencies> {
     let desired = entry.desired()?;
     let clock_hz = core.cards.get(&desired.mapping.card)?.profile().clock_hz;

@@ -236,12 +236,16 @@ fn a_pass_begins_on_its_own_a_while_after_something_left() {
     assert_eq!(passes.count(), 1);
 }
 
-/// A DAG that was cut because no region had all of its NTs moves when one is loaded that has, though nothing left.
+/// A DAG that was cut because no region had all of its NTs moves when one is loaded that has, though nothing left and the
+/// upload alone gained nothing.
 #[test]
 fn a_dag_that_was_cut_moves_into_a_region_that_is_loaded_later() {
     let mut world = consolidating();
     let placement = PlacementPolicy { objective: Objective::Regions, ..Default::default() };
-    world.settings = ControllerSettings { placement, ..world.settings };
+    // No pass loads a region by itself.
+    let consolidation =
+        ConsolidationSettings { reconfigurations_max: 0, ..world.settings.consolidation };
+    world.settings = ControllerSettings { placement, consolidation, ..world.settings };
     world.restart();
     world.settle();
     let passes =
@@ -251,6 +255,8 @@ fn a_dag_that_was_cut_moves_into_a_region_that_is_loaded_later() {
     world.deploy("acme/cut", "lb vpn", 3);
     assert_eq!(passes(&world), 2, "nobody has built a region with both");
     world.ask(Command::CreateBitstream(bitstream("both", &["lb", "vpn"]))).expect("it is new");
+    world.settle();
+    assert_eq!(passes(&world), 2, "the upload alone gains nothing");
     world.ask(create("beta/wide", spec("lb vpn", 35))).expect("a region is free");
     world.run();
     assert_eq!(passes(&world), 2, "not at once");

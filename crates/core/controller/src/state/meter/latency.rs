@@ -129,7 +129,7 @@ impl Second {
     }
 }
 
-/// Latencies of a DAG lately.
+/// Latencies of one DAG in the seconds that are kept.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LatencyWindows {
     /// Seconds in which a packet was sampled, the oldest first.

@@ -1,7 +1,7 @@
 //! Reading latencies: a ring that goes on while it is read, and how many packets are sampled.
 
 use snic_tables::registers::*;
-use snic_tables::{DagRow, LatencyReading, LatencySample, TableImage};
+use snic_tables::{LatencyReading, LatencySample};
 
 use super::Bench;
 
@@ -12,19 +12,7 @@ fn bench() -> Bench {
     bench.card.poke(CLOCK_CYCLES, 2 << LATENCY_WINDOW_BITS);
     bench.read_back();
     bench.step();
-    let mut target = TableImage::default();
-    let row = DagRow {
-        tenant: 1,
-        uid: 7,
-        first_stage: 0,
-        stages: 1,
-        rate_limiter: 0,
-        payload: false,
-        configuration: 0,
-    };
-    target.set(0, &row).expect("a row");
-    bench.program(5, TableImage::default().delta_to(&target));
-    bench.after_ms(1);
+    bench.program_dag(7);
     bench
 }
 

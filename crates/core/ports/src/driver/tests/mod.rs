@@ -15,7 +15,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use snic_domain::{Digest, RegionId, Timestamp};
-use snic_tables::{CardCommand, CardReport, RateLimiterRow, TableDelta, TableImage, Ticket};
+use snic_tables::{
+    CardCommand, CardReport, DagRow, RateLimiterRow, TableDelta, TableImage, Ticket,
+};
 
 use super::{Deadlines, Session};
 use crate::card::fake::{FakeCard, chain_of};
@@ -70,6 +72,23 @@ impl Bench {
             },
             None,
         );
+    }
+
+    /// One DAG in row 0, with one stage.
+    fn program_dag(&mut self, uid: u32) {
+        let mut target = TableImage::default();
+        let row = DagRow {
+            tenant: 1,
+            uid,
+            first_stage: 0,
+            stages: 1,
+            rate_limiter: 0,
+            payload: false,
+            configuration: 0,
+        };
+        target.set(0, &row).expect("a row");
+        self.program(5, TableImage::default().delta_to(&target));
+        self.after_ms(1);
     }
 
     fn load(&mut self, ticket: u64, region: u8, bytes: &[u8]) {

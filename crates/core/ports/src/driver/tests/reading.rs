@@ -369,19 +369,7 @@ fn a_packet_that_is_dropped_after_it_waited_is_read_though_nothing_else_counts()
     bench.card.poke(CAPABILITIES, CAPABILITY_DAG_DROPS);
     bench.read_back();
     bench.step();
-    let mut target = TableImage::default();
-    let row = DagRow {
-        tenant: 1,
-        uid: 1,
-        first_stage: 0,
-        stages: 1,
-        rate_limiter: 0,
-        payload: false,
-        configuration: 0,
-    };
-    target.set(0, &row).expect("a row");
-    bench.program(5, TableImage::default().delta_to(&target));
-    bench.after_ms(1);
+    bench.program_dag(1);
     bench.card.poke(DAG_LOAD, 1);
     let drops = |bench: &mut Bench| {
         let counted = bench.sample().dag_drops;
