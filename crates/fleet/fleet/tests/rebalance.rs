@@ -647,8 +647,14 @@ fn random(seed: u64, is_plain: bool) -> Fleet {
     fleet
 }
 
+/// A case takes seconds: two with each change, more where more are asked for.
+fn few_cases() -> ProptestConfig {
+    let asked = ProptestConfig::default();
+    ProptestConfig { cases: (asked.cases / 32).clamp(1, 64), ..asked }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
+    #![proptest_config(few_cases())]
 
     /// It ends; no move breaks a rule (see `run`); in the end none is left that would help and may be made, and usage is
     /// exact throughout (`Replica::check`).
