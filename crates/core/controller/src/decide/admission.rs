@@ -30,7 +30,7 @@ use crate::store::records::Placement;
 /// costs two plans on the controller's thread. All of them together, and those that spare somebody, have the
 /// [`Effort`] of one request; without a limit, who has a thousand small DAGs would hold everybody up with each
 /// create that finds no place.
-const BORROWERS_TRIED_MAX: usize = 32;
+pub(crate) const BORROWERS_TRIED_MAX: usize = 32;
 
 /// If at most this many DAGs give capacity back, it is tried to spare each of them, as long as there is effort
 /// left.

@@ -1,7 +1,9 @@
 //! From plans to placements: assigns and releases regions, rows and reservations.
 
+use std::collections::BTreeSet;
+
 use snic_domain::{
-    Bandwidth, BitstreamId, CardId, Dag, DagName, DagSpec, Notes, RegionId, TenantId,
+    BitstreamId, CardAffinity, CardId, Dag, DagName, DagSpec, Notes, RegionId, TenantId,
 };
 use snic_planner::{Effort, PlanCatalogue, PlanRequest, Reservation, plan_within};
 
@@ -122,20 +124,28 @@ pub(crate) fn check_tasks(
 }
 
 /// Cards that a DAG may go to, by its affinity and those of its tenant's other DAGs.
-/// Time O(DAGs of the tenant · log names).
+/// Time O(DAGs that these name · log DAGs).
 fn wishes(core: &Core, name: &DagName, spec: &DagSpec) -> CardWishes {
     if let Some(to) = core.dags.get(name).and_then(DagEntry::assigned) {
         return CardWishes::only(&to.card);
     }
-    CardWishes::of(name, &spec.card_affinity, sites(core, &name.tenant))
+    // Only those count that one of the two affinities names.
+    let CardAffinity { together_with, apart_from, .. } = &spec.card_affinity;
+    let named = together_with.iter().chain(apart_from).chain(core.dags.keeping_apart_from(name));
+    let named: BTreeSet<&DagName> = named.filter(|of| of.tenant == name.tenant).collect();
+    let sites = named.into_iter().filter_map(|of| site(core.dags.get(of)?));
+    CardWishes::of(name, &spec.card_affinity, sites)
+}
+
+/// Site of a DAG that has a place.
+fn site(entry: &DagEntry) -> Option<Site<'_>> {
+    let (name, affinity) = (entry.name(), &entry.spec().card_affinity);
+    Some(Site { name, affinity, card: entry.card()? })
 }
 
 /// The DAGs of a tenant that have a place.
 pub(crate) fn sites<'a>(core: &'a Core, tenant: &'a TenantId) -> impl Iterator<Item = Site<'a>> {
-    core.dags.of_tenant(tenant).filter_map(|entry| {
-        let (name, affinity) = (entry.name(), &entry.spec().card_affinity);
-        Some(Site { name, affinity, card: entry.card()? })
-    })
+    core.dags.of_tenant(tenant).filter_map(site)
 }
 
 /// Memory that a tenant may use for a DAG, new or changed.
@@ -144,10 +154,11 @@ fn memory_allowance(core: &Core, name: &DagName, spec: &DagSpec) -> MemoryAllowa
     core.registry.memory_allowance(&name.tenant, before, std::iter::once(spec))
 }
 
-/// Threads that a tenant may use for a DAG, new or changed. Time O(DAGs of the tenant).
+/// Threads that a tenant may use for a DAG, new or changed.
 fn thread_allowance(core: &Core, name: &DagName) -> ThreadAllowance {
-    let others = core.dags.of_tenant(&name.tenant).filter(|entry| entry.name() != name);
-    ThreadAllowance::new(quotas::threads_max(core, &name.tenant), quotas::threads_used(others))
+    let own = core.dags.get(name).map_or(0, DagEntry::threads);
+    let others = core.dags.threads_of(&name.tenant).saturating_sub(own);
+    ThreadAllowance::new(quotas::threads_max(core, &name.tenant), others)
 }
 
 /// Decides about a DAG that is new or changed, changing nothing.
@@ -198,7 +209,7 @@ pub(crate) fn decide_on(
 
 fn decide_candidate(core: &Core, candidate: &Candidate<'_>) -> Result<Admission, ControlError> {
     let Candidate { name, dag, .. } = *candidate;
-    let cards = card_plans(core, Some(name));
+    let cards = card_plans(core, Some(name), admission::BORROWERS_TRIED_MAX);
     let effort = Effort::new();
     let decided =
         admission::decide(&cards, core.registry.catalogue(), rules(core), candidate, &effort);
@@ -212,39 +223,32 @@ pub(crate) fn rules(core: &Core) -> AdmissionRules {
     AdmissionRules { policy: settings.admission, order: settings.placement.cards }
 }
 
-/// Plans on the cards, as admission looks at them; without a candidate that is there already.
-/// Time O(cards + DAGs · log cards).
-pub(crate) fn card_plans<'a>(core: &'a Core, candidate: Option<&DagName>) -> Vec<CardPlan<'a>> {
-    let mut plans: Vec<CardPlan<'_>> = core
-        .cards
-        .iter()
-        .map(|(id, card)| CardPlan {
+/// Plans on the cards, as admission looks at them; without a candidate that is there already. On each card at most so
+/// many DAGs that could be made smaller, those that hold most beyond their promise. Time O(cards · log DAGs + those).
+pub(crate) fn card_plans<'a>(
+    core: &'a Core,
+    candidate: Option<&DagName>,
+    borrowers_max: usize,
+) -> Vec<CardPlan<'a>> {
+    let own = candidate.and_then(|name| core.dags.get(name));
+    let plan = |(id, card): (&'a CardId, &'a CardMachine)| {
+        let own = own.filter(|entry| entry.card() == Some(id)).map(|entry| entry.spec().bandwidth);
+        let others = core.dags.borrowers_on(id).filter(|entry| Some(entry.name()) != candidate);
+        CardPlan {
             id,
             ledger: card.ledger(),
             rows: card.rows(),
             is_ready: card.is_ready(),
-            guaranteed: Bandwidth::ZERO,
-            borrowers: Vec::new(),
-        })
-        .collect();
-    for entry in core.dags.iter().filter(|entry| Some(entry.name()) != candidate) {
-        let name = entry.name();
-        let Some(card) = entry.card() else {
-            continue; // It waits for a place.
-        };
-        let at = plans
-            .binary_search_by(|plan| plan.id.cmp(card))
-            .expect("a DAG is placed on a card that is known");
-        let spec = entry.spec();
-        plans[at].guaranteed += spec.bandwidth;
-        if let Some(placement) = entry.desired()
-            && placement.holds() > spec.bandwidth
-            && entry.is_at_rest()
-        {
-            plans[at].borrowers.push(Borrower { name, spec, placement });
+            guaranteed: core.dags.guaranteed_on(id).saturating_sub(own.unwrap_or_default()),
+            borrowers: others.filter_map(borrower).take(borrowers_max).collect(),
         }
-    }
-    plans
+    };
+    core.cards.iter().map(plan).collect()
+}
+
+fn borrower(entry: &DagEntry) -> Option<Borrower<'_>> {
+    let (name, spec, placement) = (entry.name(), entry.spec(), entry.desired()?);
+    Some(Borrower { name, spec, placement })
 }
 
 /// Why there is no card to place a DAG on; for operators.
@@ -375,10 +379,11 @@ pub(crate) fn uninstall(core: &mut Core, name: &DagName) {
 
 /// The same, but on the card `booked` rows and reservation are those of another placement already.
 fn take_away(core: &mut Core, name: &DagName, booked: Option<&CardId>) {
-    let entry = core.dags.known_mut(name);
-    let Some(ReplacedPlacement { placement, in_target }) = entry.withdraw() else {
+    let withdrawn = core.dags.known_mut(name).withdraw();
+    let Some(ReplacedPlacement { placement, in_target }) = withdrawn else {
         return; // Nothing is desired: it waits for a place.
     };
+    let entry = core.dags.known(name);
     let uid = entry.uid();
     let id = placement.mapping.card.clone();
     let card = core.cards.known_mut(&id);
@@ -502,7 +507,8 @@ pub(crate) fn abandon_content(core: &mut Core, tx: &mut Tx, id: &CardId, region:
 /// The card has a DAG's desired placement: gives back what served until now.
 pub(crate) fn finish_move(core: &mut Core, tx: &mut Tx, name: &DagName) {
     // A new DAG, and one that was without a place, has left none.
-    if let Some(left) = core.dags.known_mut(name).arrived() {
+    let left = core.dags.known_mut(name).arrived();
+    if let Some(left) = left {
         give_back(core, tx, name, left);
     }
 }
@@ -510,7 +516,8 @@ pub(crate) fn finish_move(core: &mut Core, tx: &mut Tx, name: &DagName) {
 /// Gives back what served a DAG until its move was done.
 fn drop_previous(core: &mut Core, tx: &mut Tx, name: &DagName) {
     // One that is not moving has none.
-    if let Some(left) = core.dags.known_mut(name).leave() {
+    let left = core.dags.known_mut(name).leave();
+    if let Some(left) = left {
         give_back(core, tx, name, left);
     }
 }

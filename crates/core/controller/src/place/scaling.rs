@@ -74,7 +74,10 @@ pub(crate) fn scale(core: &mut Core, tx: &mut Tx, id: &CardId, span: Duration) {
     let now = core.now();
     let mut decisions = Vec::new();
     let mut looks = false;
-    for (flow, entry) in of_engine(&mut core.dags, flows.number) {
+    for (flow, number) in flows.numbers.iter().enumerate() {
+        let Some(entry) = of_engine(&mut core.dags, flows.number, (flow, *number)) else {
+            continue; // It is gone.
+        };
         let Some(chain) = chain(&flows, flow, entry) else {
             continue; // It lost its place since the engine was made.
         };
@@ -117,7 +120,10 @@ pub(crate) fn scale_between_samples(core: &mut Core, tx: &mut Tx, id: &CardId, s
         return; // Too much for an engine: all keep what they have.
     };
     let mut decisions = Vec::new();
-    for (flow, entry) in of_engine(&mut core.dags, flows.number) {
+    for (flow, number) in flows.numbers.iter().enumerate() {
+        let Some(entry) = of_engine(&mut core.dags, flows.number, (flow, *number)) else {
+            continue; // It is gone.
+        };
         let Some(chain) = chain(&flows, flow, entry) else {
             continue; // It lost its place since the engine was made.
         };
@@ -214,7 +220,7 @@ fn first_place(core: &mut Core, name: &DagName, sizes: &[Bandwidth]) -> Option<(
     if found.is_none() && !core.planning.may_begin() {
         return None; // The others were not tried.
     }
-    let meter = core.dags.known_mut(name).meter_mut();
+    let meter = core.dags.meter_mut(name);
     meter.searched(found.is_none().then_some(NoPlace { changes, least }));
     found
 }
@@ -249,7 +255,7 @@ fn scale_out(
     }
     let placement = core.dags.known(name).desired().expect("it was just given a place");
     let (serial, loads) = (placement.serial, !core.cards.known(&card).is_loaded(placement));
-    core.dags.known_mut(name).meter_mut().scale(Scaling { serial, loads });
+    core.dags.meter_mut(name).scale(Scaling { serial, loads });
     core.dags.store(tx, name);
     let text = format!("it scales to {}: {why}", dag.bandwidth());
     tx.note(kind, LogSubject { regions, ..LogSubject::dag(&card, name) }, text);
@@ -259,7 +265,7 @@ fn scale_out(
 /// The placement of a scale-out serves now.
 pub(crate) fn scaled(core: &mut Core, tx: &mut Tx, name: &DagName) {
     let now = core.now();
-    let entry = core.dags.known_mut(name);
+    let entry = core.dags.known(name);
     let (scaling, placement) = (entry.meter().scaling(), entry.desired());
     let placement = placement.expect("what is ready has a placement");
     let Some(scaling) = scaling.filter(|scaling| scaling.serial == placement.serial) else {
@@ -269,7 +275,7 @@ pub(crate) fn scaled(core: &mut Core, tx: &mut Tx, name: &DagName) {
     let (card, holds) = (placement.mapping.card.clone(), placement.holds());
     let regions = regions_of(placement);
     let chains: Vec<_> = placement.mapping.instances().map(|i| i.bitstream.clone()).collect();
-    entry.meter_mut().scaled(now);
+    core.dags.meter_mut(name).scaled(now);
     let card_loop = core.loops.known_mut(&card);
     card_loop.note_scaled(chains);
     card_loop.count(|figures| {
@@ -327,9 +333,8 @@ fn shrunk(core: &mut Core, tx: &mut Tx, name: &DagName, before: &Placement, caus
     let Cause { kind, why } = cause;
     core.dags.store(tx, name);
     let now = core.now();
-    let entry = core.dags.known_mut(name);
-    entry.meter_mut().restart_cooldown(now);
-    let placement = entry.desired().expect("it was just given a place");
+    core.dags.meter_mut(name).restart_cooldown(now);
+    let placement = core.dags.known(name).desired().expect("it was just given a place");
     let (kept, holds) = (regions_of(placement), placement.holds());
     let regions = regions_of(before).into_iter().filter(|r| !kept.contains(r)).collect();
     let text = format!("it holds {holds} instead of {}: {why}", before.holds());
@@ -343,7 +348,7 @@ fn no_place(core: &mut Core, tx: &mut Tx, id: &CardId, name: &DagName, round: &m
         && switch(core, tx, id, name, round) == ScalingOutcome::Begun;
     let wait = if given { Duration::ZERO } else { round.period * RETRY_PERIODS };
     let now = core.now();
-    let meter = core.dags.known_mut(name).meter_mut();
+    let meter = core.dags.meter_mut(name);
     meter.retry_at(now + wait);
     if !given && meter.trouble(now) == LogDecision::Log {
         let text = "it is overloaded, and no region is free or above somebody's fair share; \
@@ -356,7 +361,8 @@ fn no_place(core: &mut Core, tx: &mut Tx, id: &CardId, name: &DagName, round: &m
 /// Holders of more than their fair share comes to, which could give instances up.
 fn givers(core: &Core, id: &CardId) -> Vec<Holder<usize>> {
     let flows = core.loops.known(id).flows().expect("a DAG is scaled by what its engine came to");
-    let holders = core.dags.iter().filter_map(|entry| {
+    let holders = flows.numbers.iter().filter_map(|number| {
+        let entry = core.dags.at(*number)?;
         let flow = entry.meter().flow_of(flows.number)?;
         let chain = chain(&flows, flow, entry)?;
         let gives = fair_instances(&chain) < instances(chain.holds, chain.unit);

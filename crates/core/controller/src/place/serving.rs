@@ -55,9 +55,9 @@ fn retarget(core: &mut Core, name: &DagName, serial: Option<u64>) {
     if move_pages(core, name, old.as_ref(), new.as_ref()).is_err() {
         return; // The DAG is looked at again when they may be free.
     }
-    let entry = core.dags.known_mut(name);
+    core.dags.known_mut(name).set_target(new.as_ref().map(|p| p.serial));
+    let entry = core.dags.known(name);
     let uid = entry.uid();
-    entry.set_target(new.as_ref().map(|p| p.serial));
     let scaled = entry.meter().scaling().is_some_and(|s| entry.target() == Some(s.serial));
     for placement in [&old, &new].into_iter().flatten() {
         let card_loop = core.loops.known_mut(&placement.mapping.card);

@@ -52,7 +52,7 @@ pub(crate) fn end(
     match core.operations.end(tx, id, (now, result), progress) {
         OperationWork::CreateDag(name) | OperationWork::UpdateDag(name) => {
             // A delete has ended it before the DAG goes.
-            if let Some(entry) = core.dags.get_mut(name) {
+            if let Some(mut entry) = core.dags.get_mut(name) {
                 entry.end_operation(id);
             }
         }

@@ -38,7 +38,7 @@ pub(crate) fn finish_arrival(core: &mut Core, tx: &mut Tx, name: &DagName) {
 /// is broken yet; who is stopped for its state is told how long when it serves again.
 fn report_promise(core: &mut Core, tx: &mut Tx, name: &DagName) {
     let now = core.now();
-    let entry = core.dags.known_mut(name);
+    let mut entry = core.dags.known_mut(name);
     let Some(promise) = entry.promise() else {
         return; // None was given yet.
     };
@@ -56,7 +56,8 @@ fn report_promise(core: &mut Core, tx: &mut Tx, name: &DagName) {
         }
         (LogKind::PromiseBroken, text)
     };
-    let placement = entry.shown();
+    drop(entry);
+    let placement = core.dags.known(name).shown();
     let regions = placement.map(regions_of).unwrap_or_default();
     let card = placement.map(|placement| &placement.mapping.card);
     tx.note_of(&reason, kind, LogSubject { dag: Some(name), card, regions }, text);
@@ -96,10 +97,8 @@ pub(crate) fn programmed(core: &mut Core, tx: &mut Tx, id: &CardId, follows: Com
     let waiting = core.cards.known_mut(id).take_waiting();
     core.dags.mark_all_dirty(waiting);
     for (name, serial) in dags {
-        if let Some(entry) = core.dags.get_mut(&name)
-            && entry.card() == Some(id)
-        {
-            let stopped = entry.set_active(serial);
+        if core.dags.get(&name).is_some_and(|entry| entry.card() == Some(id)) {
+            let stopped = core.dags.known_mut(&name).set_active(serial);
             finish_arrival(core, tx, &name);
             if let Some(since) = stopped {
                 report_stop(core, tx, id, &name, since);

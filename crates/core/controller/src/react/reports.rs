@@ -189,12 +189,12 @@ fn rebuild_target(core: &mut Core, id: &CardId, regions: &[RegionId]) {
         }
     }
     let active = core.cards.known(id).tables().active();
-    let mut names: Vec<DagName> = Vec::new();
-    for entry in core.dags.on_card_mut(id) {
+    let names: Vec<DagName> = core.dags.on_card(id).map(|entry| entry.name().clone()).collect();
+    for name in &names {
+        let mut entry = core.dags.known_mut(name);
         entry.forget_rows();
         let rate = rate_on(active, entry.uid());
         entry.meter_mut().set_rate(rate);
-        names.push(entry.name().clone());
     }
     for name in &names {
         serving::refresh_rows(core, name);
@@ -209,12 +209,12 @@ fn rebuild_target(core: &mut Core, id: &CardId, regions: &[RegionId]) {
 /// A DAG whose rows the card has already needs no commit to be known as served.
 fn adopt_rows(core: &mut Core, id: &CardId, name: &DagName) {
     let card = core.cards.known_mut(id);
-    let entry = core.dags.known_mut(name);
+    let entry = core.dags.known(name);
     let uid = entry.uid();
     let there = entry.targeted().filter(|p| !card.differs(name, rows::keys(uid, p)));
     match there.map(|placement| placement.serial) {
         Some(serial) => {
-            entry.set_active(Some(serial));
+            core.dags.known_mut(name).set_active(Some(serial));
         }
         None => card.touch(name),
     }

@@ -156,7 +156,7 @@ fn measure(
     let (line, counters) = (card.profile().ingress, before.unwrap_or(card.counters()));
     let clock_hz = card.profile().clock_hz;
     let reading = CounterReading { now, span, clock_hz, line, counters };
-    if let Some(text) = loops.known_mut(id).measure(&reading, dags.on_card_mut(id)) {
+    if let Some(text) = loops.known_mut(id).measure(&reading, id, dags) {
         tx.note(LogKind::OddCounters, LogSubject::card(id), text);
     }
 }

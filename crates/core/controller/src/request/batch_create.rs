@@ -43,7 +43,7 @@ fn of_tenant(core: &Core, batch: &DagBatch) -> OfTenant {
     let sites = Sites::of(placement::sites(core, &batch.tenant), specs());
     let memory = core.registry.memory_allowance(&batch.tenant, None, specs());
     let limit = quotas::threads_max(core, &batch.tenant);
-    let used = quotas::threads_used(core.dags.of_tenant(&batch.tenant));
+    let used = core.dags.threads_of(&batch.tenant);
     OfTenant { sites, memory, threads: ThreadAllowance::new(limit, used) }
 }
 
@@ -55,7 +55,11 @@ fn copies(core: &Core, is_needed: impl Fn(&CardId) -> bool) -> Vec<CardCopy> {
         let configurations = if refuses { Configurations::Refused } else { Configurations::Taken };
         CardCopy::new(plan, configurations)
     };
-    placement::card_plans(core, None).iter().filter(|plan| is_needed(plan.id)).map(copy).collect()
+    placement::card_plans(core, None, usize::MAX)
+        .iter()
+        .filter(|plan| is_needed(plan.id))
+        .map(copy)
+        .collect()
 }
 
 /// Creates the DAGs of a batch as they were planned.

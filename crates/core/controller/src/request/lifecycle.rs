@@ -264,12 +264,12 @@ fn set_spec(core: &mut Core, name: &DagName, spec: &DagSpec) {
 /// Changes the labels or the description of a DAG: nothing is placed again.
 fn annotate(core: &mut Core, tx: &mut Tx, name: &DagName, notes: &Notes) {
     let now = core.now();
-    let entry = core.dags.known_mut(name);
+    let entry = core.dags.known(name);
+    let uid = entry.uid();
     if entry.spec().notes == *notes {
         return;
     }
-    entry.annotate(notes.clone(), now);
-    let uid = entry.uid();
+    core.dags.known_mut(name).annotate(notes.clone(), now);
     core.dags.store(tx, name);
     tx.emit(Change::Dag(name.clone(), uid));
 }
@@ -425,9 +425,8 @@ fn check_configurations(core: &Core, name: &DagName, spec: &DagSpec) -> Result<(
     if wanted == 0 {
         return Ok(());
     }
-    let others = core.dags.of_tenant(&name.tenant).filter(|entry| entry.name() != name);
-    let held: usize = others.map(|entry| entry.spec().configurations()).sum();
-    check_configured(name, held, wanted)
+    let own = core.dags.get(name).map_or(0, |entry| entry.spec().configurations());
+    check_configured(name, core.dags.configurations_of(&name.tenant) - own, wanted)
 }
 
 /// Checks that a tenant's configured NTs, each with its tables on a card, are not too many.

@@ -73,7 +73,7 @@ pub(crate) fn delete_tenant(
 ) -> Result<Reply, ControlError> {
     core.registry.check_tenant_etag(id, etag)?;
     let removal = Removal::Tenant(id.clone());
-    let dags = core.dags.of_tenant(id).count();
+    let dags = core.dags.count_of(id);
     let (nts, bitstreams) = core.registry.owned_by(id);
     if !force && dags + bitstreams.len() + nts.len() > 0 {
         let owned = format!(

@@ -108,7 +108,7 @@ fn clear(core: &mut Core, tx: &mut Tx, id: &CardId) -> Vec<DagName> {
     for name in &names {
         let _ = placement::evict(core, tx, name);
         core.dags.known_mut(name).forget_rows();
-        core.dags.known_mut(name).meter_mut().forget();
+        core.dags.meter_mut(name).forget();
         core.dags.set_unscheduled(name);
         core.dags.store(tx, name);
     }

@@ -102,14 +102,14 @@ fn check_memory(core: &Core) -> Result<(), String> {
 
 /// A DAG in the target tables has the spaces that its placement needs and no others.
 fn check_pages(core: &Core, id: &CardId, card: &CardMachine) -> Result<(), String> {
-    let mut held = card.pages().held();
+    let mut held: BTreeMap<_, _> = card.pages().held().iter().collect();
     for entry in core.dags.on_card(id) {
         let name = entry.name();
         let target = entry.targeted();
         let needs = target.map(|target| serving::page_needs(core, name, target));
         let needed: BTreeSet<SpaceKey> =
             needs.unwrap_or_default().iter().map(PageNeed::space).collect();
-        if needed != held.remove(name).unwrap_or_default() {
+        if needed != held.remove(name).cloned().unwrap_or_default() {
             return Err(format!("{name} has not the pages that it needs"));
         }
     }

@@ -274,7 +274,7 @@ fn restore_operations(core: &mut Core, records: Vec<OperationRecord>) -> Result<
             }
             OperationWork::CreateDag(name) | OperationWork::UpdateDag(name) => {
                 let entry = core.dags.get_mut(name);
-                let entry = entry.ok_or_else(|| wrong("its DAG is not stored"))?;
+                let mut entry = entry.ok_or_else(|| wrong("its DAG is not stored"))?;
                 entry.set_operation(record.id.clone());
             }
             OperationWork::OptimizeCard(card) => {

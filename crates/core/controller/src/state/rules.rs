@@ -36,6 +36,8 @@ impl VacatedRow {
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
     records: BTreeMap<RuleId, RuleRecord>,
+    /// Those that lead to each DAG.
+    of_dags: BTreeMap<DagName, BTreeSet<RuleId>>,
     /// The rows that they have.
     taken: BTreeMap<CardId, BTreeSet<u16>>,
     /// Number of rules that lead to DAGs of each tenant.
@@ -55,10 +57,29 @@ impl Rules {
                 let key = RecordKey::Rule(record.rule.id);
                 return Err(InvalidRecord::contradiction(key, "its row belongs to another rule"));
             }
-            rules.of_tenants.add(&record.rule.dag.tenant);
-            rules.records.insert(record.rule.id.clone(), record);
+            rules.add(record);
         }
         Ok(rules)
+    }
+
+    fn add(&mut self, record: RuleRecord) {
+        let Rule { id, dag, .. } = &record.rule;
+        self.of_tenants.add(&dag.tenant);
+        self.of_dags.entry(dag.clone()).or_default().insert(id.clone());
+        self.records.insert(id.clone(), record);
+    }
+
+    fn take(&mut self, id: &RuleId) -> Option<RuleRecord> {
+        let record = self.records.remove(id)?;
+        let dag = &record.rule.dag;
+        self.of_tenants.remove(&dag.tenant);
+        if let Some(of) = self.of_dags.get_mut(dag) {
+            of.remove(id);
+            if of.is_empty() {
+                self.of_dags.remove(dag);
+            }
+        }
+        Some(record)
     }
 
     pub fn get(&self, id: &RuleId) -> Option<&RuleRecord> {
@@ -70,9 +91,10 @@ impl Rules {
         self.records.values()
     }
 
-    /// Those that lead to a DAG, by id. Time O(rules).
-    pub fn of<'a>(&'a self, dag: &'a DagName) -> impl Iterator<Item = &'a RuleRecord> {
-        self.all().filter(move |record| record.rule.dag == *dag)
+    /// Those that lead to a DAG, by id.
+    pub fn of(&self, dag: &DagName) -> impl Iterator<Item = &RuleRecord> {
+        let ids = self.of_dags.get(dag).into_iter().flatten();
+        ids.filter_map(|id| self.records.get(id))
     }
 
     /// Etag that guards deletes of a rule.
@@ -118,8 +140,7 @@ impl Rules {
         let (created, updates, updated) = (tx.now(), 0, None);
         let record = RuleRecord { rule, card, row, binding, created, updates, updated };
         tx.put(Record::Rule(record.clone()));
-        self.of_tenants.add(&dag.tenant);
-        self.records.insert(id.clone(), record);
+        self.add(record);
         let mut moved = self.order_rows(tx, &id);
         moved.insert(dag);
         Ok(moved)
@@ -139,17 +160,15 @@ impl Rules {
         binding: Option<VmId>,
     ) -> Result<(VacatedRow, BTreeSet<DagName>), ControlError> {
         self.check_replacement(&rule, &card)?;
-        let before = self.records.get(&rule.id).expect("it was looked at before").clone();
-        self.of_tenants.remove(&before.rule.dag.tenant);
+        let before = self.take(&rule.id).expect("it was looked at before");
         self.give_row(&before.card, before.row);
         let row = self.take_row(&card).expect("there is one, or it was just given back");
-        self.of_tenants.add(&rule.dag.tenant);
         let (id, dag) = (rule.id.clone(), rule.dag.clone());
         let (updates, updated) = (before.updates.saturating_add(1), Some(tx.now()));
         let created = before.created;
         let record = RuleRecord { rule, card, row, binding, created, updates, updated };
         tx.put(Record::Rule(record.clone()));
-        self.records.insert(id.clone(), record);
+        self.add(record);
         let mut moved = self.order_rows(tx, &id);
         moved.insert(dag);
         Ok((VacatedRow::new(before.card, before.row), moved))
@@ -230,9 +249,8 @@ impl Rules {
 
     /// Removes a rule; its row is to be emptied.
     pub fn remove(&mut self, tx: &mut Tx, id: &RuleId) -> VacatedRow {
-        let record = self.records.remove(id).expect("it was found, or a machine has it");
+        let record = self.take(id).expect("it was found, or a machine has it");
         tx.delete(RecordKey::Rule(id.clone()));
-        self.of_tenants.remove(&record.rule.dag.tenant);
         self.give_row(&record.card, record.row);
         VacatedRow::new(record.card, record.row)
     }
@@ -267,15 +285,20 @@ impl Rules {
     pub fn check(&self) -> Result<(), String> {
         let mut taken: BTreeMap<CardId, BTreeSet<u16>> = BTreeMap::new();
         let mut last: BTreeMap<(&CardId, u16), u16> = BTreeMap::new();
+        let mut of_dags: BTreeMap<DagName, BTreeSet<RuleId>> = BTreeMap::new();
         for record in self.all() {
             let id = &record.rule.id;
             if !taken.entry(record.card.clone()).or_default().insert(record.row) {
                 return Err(format!("rule {id}: its row is another rule's"));
             }
+            of_dags.entry(record.rule.dag.clone()).or_default().insert(id.clone());
             let before = last.insert((&record.card, record.rule.priority), record.row);
             if before.is_some_and(|before| before > record.row) {
                 return Err(format!("rule {id}: its row is before that of a rule with a lower id"));
             }
+        }
+        if self.of_dags != of_dags {
+            return Err("the rules of DAGs are not those that lead to them".into());
         }
         if self.taken != taken {
             return Err("the rows taken are not those of the rules".into());

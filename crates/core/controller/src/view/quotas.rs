@@ -3,10 +3,8 @@
 
 use snic_domain::TenantId;
 
-use crate::decide::thread_use::threads_of;
 use crate::protocol::{ControlError, TenantView};
 use crate::state::Core;
-use crate::state::dags::DagEntry;
 
 /// A tenant's view with all that it uses.
 pub(crate) fn with_usage(core: &Core, mut view: TenantView) -> TenantView {
@@ -14,21 +12,13 @@ pub(crate) fn with_usage(core: &Core, mut view: TenantView) -> TenantView {
     view.usage.rules = core.rules.count_of(id);
     view.usage.machines = core.bindings.live_of(id);
     view.usage.operations = core.operations.open_of(id);
-    view.usage.threads = threads_used(core.dags.of_tenant(id));
+    view.usage.threads = core.dags.threads_of(id);
     view
 }
 
 /// Quota of threads of a tenant; none where there is no such tenant.
 pub(crate) fn threads_max(core: &Core, tenant: &TenantId) -> u32 {
     core.registry.tenant(tenant).map_or(0, |record| record.tenant.quota.threads_max)
-}
-
-/// The threads of some DAGs' programs; of one that moves, those of the placement that has more.
-pub(crate) fn threads_used<'a>(dags: impl Iterator<Item = &'a DagEntry>) -> u32 {
-    let of_dag = |entry: &DagEntry| {
-        entry.placements().map(|placement| threads_of(&placement.mapping)).max().unwrap_or(0)
-    };
-    dags.map(of_dag).fold(0, u32::saturating_add)
 }
 
 /// # Errors

@@ -70,6 +70,10 @@ pub(crate) struct Pages {
     /// Number of pages that the card has and the table can name.
     count: u16,
     spaces: BTreeMap<SpaceKey, Space>,
+    /// The spaces that each DAG uses.
+    held: BTreeMap<DagName, BTreeSet<SpaceKey>>,
+    /// Pages of no space. Tables may still name some.
+    unused: BTreeSet<u16>,
     /// Pages that the card's tables named when they were read back, by space and virtual page.
     found: BTreeMap<(SpaceKey, u16), u16>,
     /// DAGs that wait until pages are out of the tables.
@@ -102,6 +106,8 @@ impl Pages {
         Self {
             count: count(profile),
             spaces: BTreeMap::new(),
+            held: BTreeMap::new(),
+            unused: (0..count(profile)).collect(),
             found: named.collect(),
             waiting: BTreeSet::new(),
         }
@@ -113,20 +119,22 @@ impl Pages {
     }
 
     /// The spaces that each DAG uses.
-    pub fn held(&self) -> BTreeMap<&DagName, BTreeSet<SpaceKey>> {
-        let mut held: BTreeMap<&DagName, BTreeSet<SpaceKey>> = BTreeMap::new();
-        for (key, space) in &self.spaces {
-            for name in &space.users {
-                held.entry(name).or_default().insert(*key);
-            }
-        }
-        held
+    pub const fn held(&self) -> &BTreeMap<DagName, BTreeSet<SpaceKey>> {
+        &self.held
     }
 
     /// Every space has users, and the tables name its pages and no others.
     pub fn check(&self, target: &TableImage) -> Result<(), String> {
         let mut rows = 0;
+        let mut held: BTreeMap<DagName, BTreeSet<SpaceKey>> = BTreeMap::new();
+        let mut unused: BTreeSet<u16> = (0..self.count).collect();
         for (space, Space { pages, users }) in &self.spaces {
+            for name in users {
+                held.entry(name.clone()).or_default().insert(*space);
+            }
+            for page in pages {
+                unused.remove(page);
+            }
             for (virtual_page, page) in (0..).zip(pages) {
                 let expected = Some(row(*space, virtual_page, *page));
                 if target.get(*page) != expected || users.is_empty() {
@@ -135,13 +143,16 @@ impl Pages {
                 rows += 1;
             }
         }
+        if held != self.held || unused != self.unused {
+            return Err("spaces and who uses them, or pages of none, differ".into());
+        }
         let all = target.rows_used(Table::Page) == rows;
         if all { Ok(()) } else { Err("the tables name pages of no space".into()) }
     }
 
     /// The rows of a DAG's spaces.
     pub fn rows_of(&self, name: &DagName) -> impl Iterator<Item = RowKey> {
-        let of = self.spaces.values().filter(move |space| space.users.contains(name));
+        let of = self.held.get(name).into_iter().flatten().filter_map(|key| self.spaces.get(key));
         of.flat_map(|space| space.pages.iter().copied().map(key))
     }
 
@@ -165,11 +176,18 @@ impl Pages {
             for (virtual_page, page) in (0..).zip(&pages) {
                 tables.put(*page, &row(need.space, virtual_page, *page));
             }
+            for page in &pages {
+                self.unused.remove(page);
+            }
             self.spaces.insert(need.space, Space { pages, users: BTreeSet::new() });
         }
         for need in needs {
             let space = self.spaces.get_mut(&need.space).expect("what was missing was just made");
             space.users.insert(name.clone());
+        }
+        if !needs.is_empty() {
+            let held = self.held.entry(name.clone()).or_default();
+            held.extend(needs.iter().map(PageNeed::space));
         }
         self.release_spaces(tables, name, needs);
         Ok(())
@@ -183,7 +201,7 @@ impl Pages {
         }
         let under_way = tables.under_way(Table::Page);
         let is_named = |tables: &TableImage, page| tables.get::<PageRow>(page).is_some();
-        let mut free = (0..self.count).filter(|page| {
+        let mut free = self.unused.iter().copied().filter(|page| {
             !is_named(tables.target(), *page)
                 && !is_named(tables.active(), *page)
                 && !under_way.contains(page)
@@ -200,7 +218,7 @@ impl Pages {
         missing.iter().map(pages).collect()
     }
 
-    /// Takes a DAG's spaces away but those of `needs`; what nobody uses any more goes.
+    /// Takes a DAG's spaces away but those of `needs`; what nobody uses any more goes. Time O(its spaces · log spaces).
     pub fn release_spaces(
         &mut self,
         tables: &mut Tables,
@@ -208,16 +226,23 @@ impl Pages {
         needs: &BTreeSet<PageNeed>,
     ) {
         self.waiting.remove(name);
+        let Some(held) = self.held.get_mut(name) else { return };
+        let is_needed = |space: &SpaceKey| needs.iter().any(|need| need.space == *space);
+        let left: Vec<SpaceKey> = held.iter().filter(|space| !is_needed(space)).copied().collect();
+        held.retain(is_needed);
+        if held.is_empty() {
+            self.held.remove(name);
+        }
         let mut gone = Vec::new();
-        self.spaces.retain(|space, Space { pages, users }| {
-            if !needs.iter().any(|need| need.space == *space) {
-                users.remove(name);
+        for key in left {
+            let Some(space) = self.spaces.get_mut(&key) else { continue };
+            space.users.remove(name);
+            if space.users.is_empty() {
+                gone.append(&mut space.pages);
+                self.spaces.remove(&key);
             }
-            if users.is_empty() {
-                gone.append(pages);
-            }
-            !users.is_empty()
-        });
+        }
+        self.unused.extend(&gone);
         tables.clear(gone.into_iter().map(key));
     }
 }

@@ -8,6 +8,7 @@ use snic_domain::{
 };
 
 use super::place::PlacementState;
+use crate::decide::thread_use::threads_of;
 use crate::protocol::AssignedCard;
 use crate::state::meter::Meter;
 use crate::store::records::{DagRecord, Placement};
@@ -334,6 +335,11 @@ impl DagEntry {
         self.desired().filter(|placement| self.previous().is_some() || !serves(placement))
     }
 
+    /// The threads of its programs; while it moves, those of the placement that has more.
+    pub fn threads(&self) -> u32 {
+        self.placements().map(|placement| threads_of(&placement.mapping)).max().unwrap_or(0)
+    }
+
     /// The serial of the next placement.
     pub fn next_serial(&self) -> u64 {
         let known = self.placements().map(|placement| placement.serial).chain(self.active);
@@ -441,6 +447,13 @@ impl DagEntry {
     /// Whether it is at rest: what is desired is what serves, and nothing is under way.
     pub fn is_at_rest(&self) -> bool {
         self.previous().is_none() && self.operation.is_none() && self.is_ready()
+    }
+
+    /// Bandwidth that it holds beyond what it was guaranteed, where it could be made smaller now.
+    pub fn burst_to_give(&self) -> Option<Bandwidth> {
+        let holds = self.desired()?.holds();
+        let is_borrowed = holds > self.spec.bandwidth && self.is_at_rest();
+        is_borrowed.then(|| holds.saturating_sub(self.spec.bandwidth))
     }
 
     /// The placement that tells how the DAG is: while another one of the same generation is on its

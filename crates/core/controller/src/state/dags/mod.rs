@@ -4,28 +4,36 @@
 //! of the placement whose rows the target tables hold, and of the one whose rows the card, read back,
 //! holds. A DAG is ready when both are the desired one's.
 
+mod changing;
+mod entries;
 mod entry;
 mod naming;
 mod place;
+mod sums;
 mod uids;
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use snic_domain::{
-    CardId, DagId, DagName, DagSpec, DagUid, Explanation, NtTypeId, TenantId, Timestamp,
+    Bandwidth, CardId, DagId, DagName, DagSpec, DagUid, Explanation, NtTypeId, TenantId, Timestamp,
 };
 
 use crate::protocol::Change;
+use crate::state::meter::Meter;
 use crate::store::records::{DagRecord, InvalidRecord, Record, RecordKey, storable};
 use crate::store::tx::Tx;
 
+pub(crate) use changing::DagMut;
+pub(crate) use entries::DagNumber;
+use entries::{Entries, NamedEntry};
 pub(crate) use entry::{DagEntry, ReplacedPlacement};
 use naming::NameIndex;
-use uids::{TakenRows, Uids};
+use sums::DagSums;
+use uids::Uids;
 
 /// Explanations have records of their own; a larger one is cut to what a record takes.
 pub(crate) const EXPLANATION_BYTES_MAX: usize = 64 * 1024;
@@ -33,7 +41,9 @@ pub(crate) const EXPLANATION_BYTES_MAX: usize = 64 * 1024;
 /// All DAGs, and which of them have to be looked at again.
 #[derive(Debug, Default)]
 pub(crate) struct Dags {
-    entries: BTreeMap<DagName, DagEntry>,
+    entries: Entries,
+    /// Sums over all of them, which [`DagMut`] brings up to date.
+    sums: DagSums,
     uids: Uids,
     /// DAGs whose rows or status may have to change.
     dirty: BTreeSet<DagName>,
@@ -45,6 +55,8 @@ pub(crate) struct Dags {
     trusting: NameIndex<TenantId>,
     /// DAGs that use each NT type.
     using: NameIndex<NtTypeId>,
+    /// DAGs that keep apart from each DAG.
+    apart: NameIndex<DagName>,
     /// DAGs that were looked at one by one.
     #[cfg(test)]
     looked_at: std::cell::Cell<usize>,
@@ -62,7 +74,7 @@ impl Dags {
     /// A DAG, as the store has it.
     ///
     /// # Errors
-    /// Its spec is no DAG.
+    /// Its spec is no DAG, or another one has its name.
     pub fn restore(
         &mut self,
         record: DagRecord,
@@ -72,34 +84,37 @@ impl Dags {
         snic_domain::Dag::new(record.spec.clone()).map_err(|error| {
             InvalidRecord::contradiction(RecordKey::Dag(name.clone()), error.to_string())
         })?;
+        if self.contains(&name) {
+            return Err(InvalidRecord::contradiction(RecordKey::Dag(name), "it is stored twice"));
+        }
         if record.placement.is_none() {
             self.unscheduled.insert(name.clone());
         }
         self.dirty.insert(name.clone());
-        self.entries.insert(name.clone(), DagEntry::restore(record, explanation));
-        self.note_names(&name);
+        self.insert(DagEntry::restore(record, explanation));
         Ok(self.known(&name))
     }
 
-    /// The UID that the next DAG gets on a card: in a row that no other DAG has there, and if possible nowhere,
-    /// so that it can keep it on other cards. `None` where the card's table is full. Time O(DAGs).
-    pub fn next_uid(&self, card: &CardId) -> Option<DagUid> {
-        let (mut anywhere, mut here) = (TakenRows::none(), TakenRows::none());
-        for entry in self.iter() {
-            anywhere.insert(entry.uid().row());
-            if entry.card() == Some(card) {
-                here.insert(entry.uid().row());
-            }
+    fn insert(&mut self, entry: DagEntry) {
+        let name = entry.name().clone();
+        let number = self.entries.insert(entry);
+        if let Some(NamedEntry { name, entry }) = self.entries.at(number) {
+            self.sums.note(number, name, entry);
         }
-        let row = anywhere.first_free().or_else(|| here.first_free())?;
-        self.uids.next(row)
+        self.note_names(&name);
     }
 
-    /// Whether a DAG without a place keeps its UID on a card: no other DAG has its row there. Time O(DAGs).
+    /// The UID that the next DAG gets on a card: in a row that no other DAG has there, and if possible nowhere,
+    /// so that it can keep it on other cards. `None` where the card's table is full. Time O(rows / 64).
+    pub fn next_uid(&self, card: &CardId) -> Option<DagUid> {
+        self.uids.next(self.sums.free_row(card)?)
+    }
+
+    /// Whether a DAG without a place keeps its UID on a card: no other DAG has its row there. Time O(log DAGs).
     pub fn keeps_uid(&self, name: &DagName, card: &CardId) -> bool {
-        let row = self.known(name).uid().row();
-        let mut others = self.on_card(card).filter(|entry| entry.name() != name);
-        !others.any(|entry| entry.uid().row() == row)
+        let entry = self.known(name);
+        debug_assert!(entry.card().is_none(), "{name}: its row is its own");
+        !self.sums.is_taken(card, entry.uid().row())
     }
 
     /// A DAG without a place gets another UID, for a card.
@@ -116,19 +131,20 @@ impl Dags {
     /// A new DAG, with the UID that is next on its card.
     pub fn add(&mut self, tx: &mut Tx, entry: DagEntry) {
         self.take_uid(tx, entry.uid());
-        let name = entry.name().clone();
-        let before = self.entries.insert(name.clone(), entry);
-        assert!(before.is_none(), "a name that is taken was refused");
-        self.note_names(&name);
+        self.insert(entry);
     }
 
     /// Forgets a deleted DAG.
     pub fn remove(&mut self, tx: &mut Tx, name: &DagName) -> DagEntry {
-        let entry = self.entries.remove(name).expect("only a DAG that exists is removed");
+        let gone = self.entries.remove(name);
+        let (number, NamedEntry { name: shared, entry }) =
+            gone.expect("only a DAG that exists is removed");
+        self.sums.forget(number, &shared);
         self.unscheduled.remove(name);
         self.untrusted.remove(name);
         self.trusting.forget(name);
         self.using.forget(name);
+        self.apart.forget(name);
         self.dirty.remove(name);
         tx.delete(RecordKey::Dag(name.clone()));
         tx.delete(RecordKey::Explanation(name.clone()));
@@ -137,35 +153,63 @@ impl Dags {
 
     /// A DAG that a caller named, if there is one.
     pub fn get(&self, name: &DagName) -> Option<&DagEntry> {
-        self.entries.get(name)
+        self.at(self.entries.number_of(name)?)
     }
 
     /// A DAG that a caller named, if there is one.
-    pub fn get_mut(&mut self, name: &DagName) -> Option<&mut DagEntry> {
-        self.entries.get_mut(name)
+    pub fn get_mut(&mut self, name: &DagName) -> Option<DagMut<'_>> {
+        let number = self.entries.number_of(name)?;
+        let Self { entries, sums, .. } = self;
+        Some(DagMut::new(number, entries.at_mut(number)?, sums))
     }
 
     /// A DAG that is known to exist.
     pub fn known(&self, name: &DagName) -> &DagEntry {
-        self.entries.get(name).expect(KNOWN)
+        self.get(name).expect(KNOWN)
     }
 
     /// A DAG that is known to exist.
-    pub fn known_mut(&mut self, name: &DagName) -> &mut DagEntry {
-        self.entries.get_mut(name).expect(KNOWN)
+    pub fn known_mut(&mut self, name: &DagName) -> DagMut<'_> {
+        self.get_mut(name).expect(KNOWN)
+    }
+
+    /// The meter of a DAG that is known to exist.
+    pub fn meter_mut(&mut self, name: &DagName) -> &mut Meter {
+        let number = self.entries.number_of(name).expect(KNOWN);
+        self.metered_mut(number).expect(KNOWN).meter_mut()
+    }
+
+    /// The DAG with a number, if there is one.
+    pub fn at(&self, number: DagNumber) -> Option<&DagEntry> {
+        self.entries.at(number).map(|at| &at.entry)
+    }
+
+    /// The same for who changes its meter alone.
+    pub fn metered_mut(&mut self, number: DagNumber) -> Option<&mut DagEntry> {
+        self.entries.at_mut(number).map(|at| &mut at.entry)
+    }
+
+    /// Shows the meters of the DAGs on a card, by name.
+    pub fn visit_meters(&mut self, card: &CardId, mut visit: impl FnMut(DagUid, &mut Meter)) {
+        let Self { entries, sums, .. } = self;
+        for number in sums.on_card(card) {
+            if let Some(NamedEntry { entry, .. }) = entries.at_mut(number) {
+                visit(entry.uid(), entry.meter_mut());
+            }
+        }
     }
 
     pub fn contains(&self, name: &DagName) -> bool {
-        self.entries.contains_key(name)
+        self.entries.number_of(name).is_some()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.entries.len() == 0
     }
 
     /// All of them, by name.
     pub fn iter(&self) -> impl Iterator<Item = &DagEntry> {
-        self.entries.values().inspect(|_| self.count_look())
+        self.entries.iter().map(|(_, entry)| entry).inspect(|_| self.count_look())
     }
 
     /// Tests count what is looked at one by one.
@@ -180,25 +224,57 @@ impl Dags {
         self.looked_at.get()
     }
 
-    /// All of them, by name.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut DagEntry> {
-        self.entries.values_mut()
-    }
-
     /// The DAGs of a tenant, by id. Time O(log DAGs + its DAGs).
     pub fn of_tenant<'a>(&'a self, id: &'a TenantId) -> impl Iterator<Item = &'a DagEntry> {
-        let range = self.entries.range(first_of(id)..);
-        range.take_while(move |(name, _)| name.tenant == *id).map(|(_, entry)| entry)
+        let range = self.entries.range(first_of(id)..).map(|(_, entry)| entry);
+        range.take_while(move |entry| entry.name().tenant == *id).inspect(|_| self.count_look())
     }
 
-    /// The DAGs on a card, by name. Time O(DAGs).
+    /// Number of a tenant's DAGs.
+    pub fn count_of(&self, id: &TenantId) -> usize {
+        self.sums.dags_of(id)
+    }
+
+    /// Threads of the programs of a tenant's DAGs; of one that moves, those of the placement that has more. Time O(log
+    /// tenants).
+    pub fn threads_of(&self, id: &TenantId) -> u32 {
+        self.sums.threads(id)
+    }
+
+    /// Configured NTs of a tenant's DAGs. Time O(log tenants).
+    pub fn configurations_of(&self, id: &TenantId) -> usize {
+        self.sums.configurations(id)
+    }
+
+    /// The DAGs on a card, by name. Time O(log cards + its DAGs).
     pub fn on_card<'a>(&'a self, id: &'a CardId) -> impl Iterator<Item = &'a DagEntry> {
-        self.iter().filter(move |entry| entry.card() == Some(id))
+        self.numbered_on_card(id).map(|(_, entry)| entry)
     }
 
-    /// The DAGs on a card, by name. Time O(DAGs).
-    pub fn on_card_mut<'a>(&'a mut self, id: &'a CardId) -> impl Iterator<Item = &'a mut DagEntry> {
-        self.iter_mut().filter(move |entry| entry.card() == Some(id))
+    /// The same with their numbers.
+    pub fn numbered_on_card<'a>(
+        &'a self,
+        id: &'a CardId,
+    ) -> impl Iterator<Item = (DagNumber, &'a DagEntry)> {
+        let numbers = self.sums.on_card(id).inspect(|_| self.count_look());
+        numbers.filter_map(|number| Some((number, self.at(number)?)))
+    }
+
+    /// Bandwidth that is guaranteed to all DAGs on a card.
+    pub fn guaranteed_on(&self, id: &CardId) -> Bandwidth {
+        self.sums.guaranteed(id)
+    }
+
+    /// The DAGs on a card that hold more than they were guaranteed and could be made smaller now: who holds most beyond
+    /// comes first.
+    pub fn borrowers_on<'a>(&'a self, id: &'a CardId) -> impl Iterator<Item = &'a DagEntry> {
+        let numbers = self.sums.borrowers(id).inspect(|_| self.count_look());
+        numbers.filter_map(|number| self.at(number))
+    }
+
+    /// The DAGs that keep apart from one, by name.
+    pub fn keeping_apart_from(&self, name: &DagName) -> impl Iterator<Item = &DagName> {
+        self.apart.of(name)
     }
 
     /// The DAGs behind this one, of one tenant or of all, by name. Time O(log DAGs) before the first.
@@ -214,10 +290,9 @@ impl Dags {
             (None, Some(first)) => Bound::Included(first),
             (None, None) => Bound::Unbounded,
         };
-        let range = self.entries.range::<DagName, _>((start, Bound::Unbounded));
-        range
-            .take_while(move |(name, _)| tenant.is_none_or(|tenant| name.tenant == *tenant))
-            .map(|(_, entry)| entry)
+        let range = (start.cloned(), Bound::Unbounded);
+        let range = self.entries.range(range).map(|(_, entry)| entry);
+        range.take_while(move |entry| tenant.is_none_or(|tenant| entry.name().tenant == *tenant))
     }
 
     /// The rows or the status of a DAG may have to change.
@@ -232,9 +307,8 @@ impl Dags {
 
     /// The rows or the status of the DAGs on a card may have to change.
     pub fn mark_card_dirty(&mut self, id: &CardId) {
-        let Self { entries, dirty, .. } = self;
-        let on_card = entries.values().filter(|entry| entry.card() == Some(id));
-        dirty.extend(on_card.map(|entry| entry.name().clone()));
+        let names: Vec<DagName> = self.on_card(id).map(|entry| entry.name().clone()).collect();
+        self.dirty.extend(names);
     }
 
     /// The next DAG whose rows or status may have to change.
@@ -278,8 +352,10 @@ impl Dags {
     fn note_names(&mut self, name: &DagName) {
         let entry = self.known(name);
         let (trusted, nts) = (entry.trusted(), entry.nts());
+        let apart = entry.spec().card_affinity.apart_from.iter().cloned().collect();
         self.trusting.note(name, trusted);
         self.using.note(name, nts);
+        self.apart.note(name, apart);
     }
 
     /// One of the DAGs of others that trust a tenant. Time O(log DAGs), and as much for each that did and does not
@@ -371,7 +447,9 @@ impl Dags {
     pub fn check(&self) -> Result<(), String> {
         let mut rows: BTreeSet<(&CardId, u16)> = BTreeSet::new();
         let mut uids: BTreeSet<DagUid> = BTreeSet::new();
-        for (name, entry) in &self.entries {
+        self.entries.check()?;
+        for entry in self.entries.iter().map(|(_, entry)| entry) {
+            let name = entry.name();
             if entry.desired().is_none() && !self.unscheduled.contains(name) {
                 return Err(format!("{name}: it has no place and does not wait for one"));
             }
@@ -383,7 +461,11 @@ impl Dags {
             }
             let trusts = |of: &TenantId| self.trusting.of(of).any(|noted| noted == name);
             let uses = |nt: &NtTypeId| self.using.of(nt).any(|noted| noted == name);
-            if !entry.trusted().iter().all(trusts) || !entry.nts().iter().all(uses) {
+            let keeps_apart = |of: &DagName| self.apart.of(of).any(|noted| noted == name);
+            let is_noted = entry.trusted().iter().all(trusts)
+                && entry.nts().iter().all(uses)
+                && entry.spec().card_affinity.apart_from.iter().all(keeps_apart);
+            if !is_noted {
                 return Err(format!("{name}: what it names is not noted"));
             }
             if let Some(serial) = entry.target()
@@ -392,11 +474,13 @@ impl Dags {
                 return Err(format!("{name}: its rows are of placement {serial}, which is gone"));
             }
         }
-        for (by_name, by_dag) in [self.trusting.counts(), self.using.counts()] {
+        for (by_name, by_dag) in [self.trusting.counts(), self.using.counts(), self.apart.counts()]
+        {
             if by_name != by_dag {
                 return Err(format!("{by_name} names are noted by name, {by_dag} by DAG"));
             }
         }
+        self.sums.check(&self.entries)?;
         let mut waiting = self.unscheduled.iter().chain(&self.dirty).chain(&self.untrusted);
         match waiting.find(|name| !self.contains(name)) {
             Some(name) => Err(format!("{name} is gone and is to be looked at")),

@@ -43,22 +43,59 @@ impl Uids {
 }
 
 /// Rows of the DAG table that are taken, one bit each.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct TakenRows([u64; DAG_ROWS / 64]);
 
 impl TakenRows {
-    pub const fn none() -> Self {
-        Self([0; DAG_ROWS / 64])
-    }
-
     pub fn insert(&mut self, row: u16) {
         self.0[usize::from(row) / 64] |= 1 << (row % 64);
+    }
+
+    pub fn remove(&mut self, row: u16) {
+        self.0[usize::from(row) / 64] &= !(1 << (row % 64));
+    }
+
+    pub fn contains(&self, row: u16) -> bool {
+        self.0[usize::from(row) / 64] >> (row % 64) & 1 == 1
     }
 
     /// The lowest row that is free.
     pub fn first_free(&self) -> Option<u16> {
         let at = self.0.iter().position(|word| *word != u64::MAX)?;
         u16::try_from(at * 64 + self.0[at].trailing_ones() as usize).ok()
+    }
+}
+
+/// Rows that are taken on any card, with the number of DAGs that have each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RowCounts {
+    counts: Vec<u32>,
+    taken: TakenRows,
+}
+
+impl Default for RowCounts {
+    fn default() -> Self {
+        Self { counts: vec![0; DAG_ROWS], taken: TakenRows::default() }
+    }
+}
+
+impl RowCounts {
+    pub fn add(&mut self, row: u16) {
+        self.counts[usize::from(row)] += 1;
+        self.taken.insert(row);
+    }
+
+    pub fn remove(&mut self, row: u16) {
+        let count = &mut self.counts[usize::from(row)];
+        *count -= 1;
+        if *count == 0 {
+            self.taken.remove(row);
+        }
+    }
+
+    /// The lowest row that no DAG has.
+    pub fn first_free(&self) -> Option<u16> {
+        self.taken.first_free()
     }
 }
 
@@ -88,11 +125,23 @@ mod tests {
 
     #[test]
     fn the_lowest_free_row_is_found_until_all_are_taken() {
-        let mut taken = TakenRows::none();
+        let mut taken = TakenRows::default();
         for row in 0..DAG_ROWS as u16 {
             assert_eq!(taken.first_free(), Some(row));
             taken.insert(row);
         }
         assert_eq!(taken.first_free(), None);
+        taken.remove(70);
+        assert_eq!((taken.first_free(), taken.contains(69)), (Some(70), true));
+    }
+
+    #[test]
+    fn a_row_is_free_when_the_last_dag_has_left_it() {
+        let mut rows = RowCounts::default();
+        [0, 0, 1].into_iter().for_each(|row| rows.add(row));
+        rows.remove(0);
+        assert_eq!(rows.first_free(), Some(2), "another card's DAG has it still");
+        rows.remove(0);
+        assert_eq!(rows.first_free(), Some(0));
     }
 }

@@ -14,7 +14,7 @@ use super::flows::EpochOutcome;
 use super::topology::{CardResource, FlowNames, NamedTopology};
 use crate::decide::rows::{self, Bucket};
 use crate::protocol::Fairness;
-use crate::state::dags::{DagEntry, Dags};
+use crate::state::dags::{DagEntry, DagNumber, Dags};
 
 /// A rate is written again when it differs by more than this part of itself: what packets that fall
 /// on either side of a sample make of a steady load is less.
@@ -30,16 +30,21 @@ pub(crate) struct Flows<'a> {
     /// Bandwidth of one more instance.
     pub units: &'a [Bandwidth],
     pub dags: &'a [DagName],
+    /// Their numbers among all DAGs.
+    pub numbers: &'a [DagNumber],
     /// Names the engine: by it DAGs know whether the number they have is one of it.
     pub number: u64,
 }
 
-/// The DAGs that an engine knows, with its numbers.
+/// The DAG of a flow of an engine, with its number among all DAGs, for who changes its meter alone. `None` where it is
+/// gone, or another engine knows it by now.
 pub(crate) fn of_engine(
     dags: &mut Dags,
     engine: u64,
-) -> impl Iterator<Item = (usize, &mut DagEntry)> {
-    dags.iter_mut().filter_map(move |entry| Some((entry.meter().flow_of(engine)?, entry)))
+    (flow, number): (usize, DagNumber),
+) -> Option<&mut DagEntry> {
+    let entry = dags.metered_mut(number);
+    entry.filter(|entry| entry.meter().flow_of(engine) == Some(flow))
 }
 
 /// The last step, for views.
@@ -115,8 +120,10 @@ impl CardEngine {
         number: u64,
         dags: &mut Dags,
     ) {
-        for (at, name) in (0..).zip(&named.names.dags) {
-            dags.known_mut(name).meter_mut().set_flow(number, at);
+        for (at, of) in (0..).zip(&named.names.numbers) {
+            if let Some(entry) = dags.metered_mut(*of) {
+                entry.meter_mut().set_flow(number, at);
+            }
         }
         // Limits far over what a card's tables hold: where they are passed all keep what they have.
         self.engine = Engine::new(named.topology, fairness).ok();
@@ -140,10 +147,11 @@ impl CardEngine {
         };
         self.loads.clear();
         self.loads.resize(self.names.dags.len(), Bandwidth::ZERO);
-        for entry in dags.iter() {
-            if let Some(at) = entry.meter().flow_of(self.number) {
+        for ((at, number), load) in self.names.numbers.iter().enumerate().zip(&mut self.loads) {
+            let entry = dags.at(*number);
+            if let Some(entry) = entry.filter(|e| e.meter().flow_of(self.number) == Some(at)) {
                 // Before its load is known a DAG counts as sending what it was promised.
-                self.loads[at] = entry.meter().load().unwrap_or(entry.spec().bandwidth);
+                *load = entry.meter().load().unwrap_or(entry.spec().bandwidth);
             }
         }
         engine.step(&self.loads);
@@ -157,6 +165,7 @@ impl CardEngine {
             outcome: engine.outcome(),
             units: &self.names.units,
             dags: &self.names.dags,
+            numbers: &self.names.numbers,
             number: self.number,
         })
     }
@@ -206,7 +215,10 @@ impl CardEngine {
             return; // Too much for an engine: all keep what they have.
         };
         let (topology, outcome) = (engine.topology(), engine.outcome());
-        for (at, entry) in of_engine(dags, self.number) {
+        for (at, number) in self.names.numbers.iter().enumerate() {
+            let Some(entry) = of_engine(dags, self.number, (at, *number)) else {
+                continue; // It is gone.
+            };
             let (promised, packet_bytes, most) = match entry.targeted() {
                 Some(placement) => {
                     let spec = &placement.spec;

@@ -13,7 +13,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use snic_domain::{BitstreamId, TenantId, Timestamp};
+use snic_domain::{BitstreamId, CardId, TenantId, Timestamp};
 use snic_tables::{CardCommand, CardCounters, DagCounters, LatencyReading, RateLimiterRow, Ticket};
 
 use super::card_engine::{CardEngine, Flows, LastStep};
@@ -23,7 +23,7 @@ use super::rest::{IdleTimer, MeasuredSpans, Sample};
 use super::sampler::{NextSample, SampleAnswer, Sampler};
 use super::topology::NamedTopology;
 use crate::protocol::Fairness;
-use crate::state::dags::{DagEntry, Dags};
+use crate::state::dags::Dags;
 
 /// Counts of a card's loop since the daemon started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -169,12 +169,13 @@ impl CardLoop {
     }
 
     /// Takes counters into the meters of the card's DAGs; gives what to tell of odd ones.
-    pub fn measure<'a>(
+    pub fn measure(
         &mut self,
         reading: &CounterReading<'_>,
-        dags: impl Iterator<Item = &'a mut DagEntry>,
+        card: &CardId,
+        dags: &mut Dags,
     ) -> Option<String> {
-        let (odd, text) = self.counters.measure(reading, dags);
+        let (odd, text) = self.counters.measure(reading, card, dags);
         self.figures.odd_counters += odd;
         text
     }

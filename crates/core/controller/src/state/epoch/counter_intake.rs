@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use snic_domain::limits::DAG_ROWS;
-use snic_domain::{Bandwidth, Cycles, Timestamp};
+use snic_domain::{Bandwidth, CardId, Cycles, Timestamp};
 use snic_tables::registers::LATENCY_WINDOW_BITS;
 use snic_tables::{CardCounters, DagCounters, DropCause, LatencyReading, LatencySample};
 
-use crate::state::dags::DagEntry;
+use crate::state::dags::Dags;
 use crate::state::meter::{LogDecision, LogThrottle, SampleOutcome};
 
 /// Counters of a card.
@@ -98,10 +98,11 @@ impl CounterIntake {
     }
 
     /// Takes counters into the meters of the card's DAGs; gives how many went backwards, and what to log of that.
-    pub fn measure<'a>(
+    pub fn measure(
         &mut self,
         reading: &CounterReading<'_>,
-        dags: impl Iterator<Item = &'a mut DagEntry>,
+        card: &CardId,
+        dags: &mut Dags,
     ) -> (u64, Option<String>) {
         let CounterReading { now, span, clock_hz, line, counters } = *reading;
         let span = self.card_span(counters, clock_hz, span);
@@ -113,25 +114,20 @@ impl CounterIntake {
         let window = Cycles::new(1 << LATENCY_WINDOW_BITS).duration(clock_hz);
         let mut odd = 0;
         self.is_still = true;
-        for entry in dags {
-            let row = usize::from(entry.uid().row());
-            let counters = counted.get(row).copied().unwrap_or_default();
-            let drops = &reading.counters.dag_drops;
-            if let Ok(at) = drops.binary_search_by_key(&entry.uid().row(), |(row, _)| *row) {
-                entry.meter_mut().count_drops(drops[at].1);
+        let drops = &reading.counters.dag_drops;
+        dags.visit_meters(card, |uid, meter| {
+            let counters = counted.get(usize::from(uid.row())).copied().unwrap_or_default();
+            if let Ok(at) = drops.binary_search_by_key(&uid.row(), |(row, _)| *row) {
+                meter.count_drops(drops[at].1);
             }
-            let meter = entry.meter_mut();
             odd += u64::from(meter.sample(counters, span, line) == SampleOutcome::Backwards);
             self.is_still &= meter.is_still();
-            let uid = entry.uid().raw();
-            let largest =
-                latencies.maxima.binary_search_by_key(&entry.uid().row(), |(row, _)| *row);
+            let largest = latencies.maxima.binary_search_by_key(&uid.row(), |(row, _)| *row);
             let largest = largest.ok().map(|at| latencies.maxima[at].1);
-            let first = records.partition_point(|record| record.uid() < uid);
-            let count = records[first..].partition_point(|record| record.uid() == uid);
-            let own = &records[first..first + count];
-            entry.meter_mut().note_latencies(own, largest, window);
-        }
+            let first = records.partition_point(|record| record.uid() < uid.raw());
+            let count = records[first..].partition_point(|record| record.uid() == uid.raw());
+            meter.note_latencies(&records[first..first + count], largest, window);
+        });
         self.reuse(counted);
         let text = (odd > 0 && self.odd_log.trouble(now) == LogDecision::Log).then(|| {
             format!(

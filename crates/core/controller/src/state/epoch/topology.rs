@@ -12,7 +12,7 @@ use snic_planner::BitCost;
 use super::area::{self, AreaUse, HeldArea};
 use super::flows::{DagFlow, OF_REGIONS, TenantShape, Topology};
 use super::on_card::OnCard;
-use crate::state::dags::{DagEntry, Dags};
+use crate::state::dags::{DagEntry, DagNumber, Dags};
 use crate::store::records::Placement;
 
 /// The first of the ports of regions.
@@ -96,6 +96,8 @@ impl fmt::Display for CardResource {
 pub(crate) struct FlowNames {
     pub tenants: Vec<TenantId>,
     pub dags: Vec<DagName>,
+    /// Number among all DAGs, for each DAG.
+    pub numbers: Vec<DagNumber>,
     /// Bandwidth of one more instance, for each DAG.
     pub units: Vec<Bandwidth>,
     /// Parts of its area, for each DAG.
@@ -111,7 +113,7 @@ pub(crate) struct NamedTopology {
 
 impl OnCard<'_> {
     /// Topology of what is, or is about to be, in the card's tables. Time O(DAGs × NTs).
-    pub fn topology<'a>(&self, dags: &'a Dags) -> NamedTopology {
+    pub fn topology<'a>(&'a self, dags: &'a Dags) -> NamedTopology {
         let profile = self.card.profile();
         let mut named = NamedTopology {
             topology: Topology {
@@ -122,21 +124,20 @@ impl OnCard<'_> {
             names: FlowNames::default(),
         };
         // What is not in the tables, or in another card's, does not count.
-        let served = |entry: &'a DagEntry| {
-            let placement = entry.targeted()?;
-            (placement.mapping.card == *self.id).then_some((entry, placement))
-        };
-        let served: Vec<_> = dags.iter().filter_map(served).collect();
+        let served =
+            |(number, entry): (DagNumber, &'a DagEntry)| Some((number, entry, entry.targeted()?));
+        let served: Vec<_> = dags.numbered_on_card(self.id).filter_map(served).collect();
         let mut held = HeldArea::default();
         // DAGs come by name, so the DAGs of a tenant follow each other.
-        for of_tenant in served.chunk_by(|(a, _), (b, _)| a.name().tenant == b.name().tenant) {
-            let id = &of_tenant[0].0.name().tenant;
+        for of_tenant in served.chunk_by(|(_, a, _), (_, b, _)| a.name().tenant == b.name().tenant)
+        {
+            let id = &of_tenant[0].1.name().tenant;
             let tenant = u32::try_from(named.names.tenants.len()).unwrap_or(u32::MAX);
             named.names.tenants.push(id.clone());
             named.topology.tenants.push(self.tenant_shape(id));
-            let used = area::used_slots(of_tenant.iter().map(|(_, placement)| *placement));
+            let used = area::used_slots(of_tenant.iter().map(|(.., placement)| *placement));
             let mut counted = BTreeSet::new();
-            for (entry, placement) in of_tenant {
+            for (number, entry, placement) in of_tenant {
                 let area_uses = self.area_uses(placement, &used);
                 held.add(&area_uses);
                 let memory = self.memory(placement, &mut counted);
@@ -147,6 +148,7 @@ impl OnCard<'_> {
                     &area_uses,
                 ));
                 named.names.dags.push(entry.name().clone());
+                named.names.numbers.push(*number);
                 named.names.units.push(self.unit(entry));
                 named.names.area_uses.push(area_uses);
             }
