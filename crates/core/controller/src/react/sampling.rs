@@ -166,8 +166,9 @@ fn measure(
 fn compute(core: &mut Core, id: &CardId, must_renew: bool) {
     let (now, epoch) = (core.now(), core.policies.current().fairness.epoch);
     if core.loops.known_mut(id).take_renewal(now, must_renew, epoch) {
+        let former = core.loops.known_mut(id).take_former();
         let on_card = OnCard { id, card: core.cards.known(id), registry: &core.registry };
-        let named = on_card.topology(&core.dags);
+        let named = on_card.topology(&core.dags, former);
         let Ticket(number) = core.ticket();
         let fairness = core.policies.current().fairness;
         core.loops.known_mut(id).renew(named, fairness, number, &mut core.dags);

@@ -48,6 +48,8 @@ pub(crate) struct DagEntry {
     /// The card that the fleet assigned it to, which it does not leave.
     assigned: Option<AssignedCard>,
     meter: Meter,
+    /// Changes of its spec and its placements since it is known.
+    changes: u64,
 }
 
 impl DagEntry {
@@ -89,6 +91,7 @@ impl DagEntry {
             broken: None,
             assigned: record.assigned,
             meter: Meter::default(),
+            changes: 0,
         }
     }
 
@@ -136,6 +139,11 @@ impl DagEntry {
         &self.spec
     }
 
+    /// Counts changes of its spec and its placements since the daemon started: while it is the same, so are these.
+    pub const fn changes(&self) -> u64 {
+        self.changes
+    }
+
     /// Counts changes of the spec.
     pub const fn generation(&self) -> u64 {
         self.generation
@@ -162,6 +170,7 @@ impl DagEntry {
     /// The next generation of it; gives what was asked for before.
     pub fn change_spec(&mut self, spec: DagSpec, now: Timestamp) -> DagSpec {
         self.generation += 1;
+        self.changes += 1;
         self.updated = now;
         std::mem::replace(&mut self.spec, spec)
     }
@@ -196,6 +205,7 @@ impl DagEntry {
     pub fn forget_trust(&mut self, tenant: &TenantId, now: Timestamp) {
         let before = self.generation;
         self.generation += 1;
+        self.changes += 1;
         self.updated = now;
         self.spec.trusted_tenants.remove(tenant);
         self.place.forget_trust(tenant, before, self.generation);
@@ -348,6 +358,7 @@ impl DagEntry {
 
     /// It gets a place; what is there serves until the card has the new one.
     pub fn begin(&mut self, next: Placement) {
+        self.changes += 1;
         self.place.begin(next);
     }
 
@@ -373,6 +384,7 @@ impl DagEntry {
     /// Makes the serving placement the desired one again, for the present generation; what was desired
     /// instead must have been withdrawn.
     pub fn abort(&mut self) {
+        self.changes += 1;
         let next = self.place.abort(self.generation);
         debug_assert!(next.is_none(), "{}: rows and reservation are lost", self.name);
     }

@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 
+use snic_domain::limits::REGIONS_MAX;
 use snic_domain::{Bandwidth, CardProfile, NtTypeId, RegionId, Slot};
 
 use super::flows::{AREA_UNITS, area_per_bps};
@@ -17,7 +18,29 @@ use super::on_card::OnCard;
 use crate::store::records::Placement;
 
 /// The slots that a tenant uses, by region: bit `i` is set where slot `i` is used.
-pub(super) type UsedSlots = BTreeMap<RegionId, u8>;
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct UsedSlots([u8; REGIONS_MAX]);
+
+impl UsedSlots {
+    /// Those of one of its DAGs, by region.
+    pub fn add(&mut self, slots: &[(RegionId, u8)]) {
+        for (region, mask) in slots {
+            if let Some(used) = self.0.get_mut(region.index()) {
+                *used |= mask;
+            }
+        }
+    }
+
+    fn of(&self, region: RegionId) -> u8 {
+        self.0.get(region.index()).copied().unwrap_or_default()
+    }
+
+    /// The regions in which others are used, a bit for each.
+    pub fn differing(&self, other: &Self) -> u32 {
+        let both = (0..).zip(self.0.iter().zip(&other.0));
+        both.filter(|(_, (a, b))| a != b).fold(0, |set, (region, _): (u32, _)| set | 1 << region)
+    }
+}
 
 /// Area of one use of an NT.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,13 +83,23 @@ pub(super) fn per_bps(uses: &[AreaUse]) -> u64 {
     uses.iter().fold(0, |sum, of| sum.saturating_add(of.per_bps()))
 }
 
-/// The slots that the DAGs of one tenant use.
-pub(super) fn used_slots<'a>(placements: impl Iterator<Item = &'a Placement>) -> UsedSlots {
-    let mut used = UsedSlots::new();
-    for instance in placements.flat_map(|placement| placement.mapping.instances()) {
-        *used.entry(instance.region).or_default() |= instance.used_mask();
+/// The slots that a placement uses, by region, each once.
+pub(super) fn slots(placement: &Placement) -> Vec<(RegionId, u8)> {
+    let mut slots: BTreeMap<RegionId, u8> = BTreeMap::new();
+    for instance in placement.mapping.instances() {
+        *slots.entry(instance.region).or_default() |= instance.used_mask();
     }
-    used
+    slots.into_iter().collect()
+}
+
+/// The area that is held, by region.
+pub(super) fn held(uses: &[AreaUse]) -> Vec<(RegionId, u64)> {
+    let mut held: BTreeMap<RegionId, u64> = BTreeMap::new();
+    for of in uses {
+        let sum = held.entry(of.region).or_default();
+        *sum = sum.saturating_add(of.held());
+    }
+    held.into_iter().collect()
 }
 
 /// Held area of a card, by region.
@@ -74,10 +107,11 @@ pub(super) fn used_slots<'a>(placements: impl Iterator<Item = &'a Placement>) ->
 pub(super) struct HeldArea(BTreeMap<RegionId, u64>);
 
 impl HeldArea {
-    pub fn add(&mut self, uses: &[AreaUse]) {
-        for of in uses {
-            let held = self.0.entry(of.region).or_default();
-            *held = held.saturating_add(of.held());
+    /// That of one DAG, by region.
+    pub fn add(&mut self, of_dag: &[(RegionId, u64)]) {
+        for (region, more) in of_dag {
+            let held = self.0.entry(*region).or_default();
+            *held = held.saturating_add(*more);
         }
     }
 
@@ -109,7 +143,7 @@ impl OnCard<'_> {
             for instance in &virtual_chain.instances {
                 let content = self.card.ledger().content(instance.region);
                 let content = content.expect("rows only lead to regions that hold a chain");
-                let used = used.get(&instance.region).copied().unwrap_or_default();
+                let used = used.of(instance.region);
                 let is_used = |at: usize| used >> at & 1 == 1;
                 let nts = || content.nts.iter().enumerate().filter(|(at, _)| is_used(*at));
                 let all: u64 = nts().map(|(_, nt)| self.weight_of(nt)).sum();
@@ -181,11 +215,11 @@ mod tests {
         let profile = fixtures::profile(4);
         let region = region_area(&profile, RegionId(0));
         let mut held = HeldArea::default();
-        held.add(&[of(0, 0, region, (10, 10))]);
+        held.add(&super::held(&[of(0, 0, region, (10, 10))]));
         assert_eq!(held.available(&profile), AREA_UNITS, "one tenant fills it");
-        held.add(&[of(0, 1, region, (5, 10))]);
+        held.add(&super::held(&[of(0, 1, region, (5, 10))]));
         assert_eq!(held.available(&profile), AREA_UNITS + region / 2, "another half of it");
-        held.add(&[of(1, 0, region, (5, 10))]);
+        held.add(&super::held(&[of(1, 0, region, (5, 10))]));
         assert_eq!(held.available(&profile), AREA_UNITS + region / 2, "each region by itself");
     }
 }

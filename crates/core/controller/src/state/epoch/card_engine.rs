@@ -112,6 +112,12 @@ impl CardEngine {
         is_rare
     }
 
+    /// Gives up the engine, which is about to be replaced: its topology, and its number.
+    pub fn take_former(&mut self) -> Option<(NamedTopology, u64)> {
+        let topology = self.engine.take()?.into_topology();
+        Some((NamedTopology { topology, names: std::mem::take(&mut self.names) }, self.number))
+    }
+
     /// Takes over what is on the card now, under a number that no engine had.
     pub fn renew(
         &mut self,

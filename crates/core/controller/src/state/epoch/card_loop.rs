@@ -213,6 +213,11 @@ impl CardLoop {
         self.engine.take_renewal(now, must, epoch)
     }
 
+    /// Gives up the engine, which is about to be replaced: its topology, and its number.
+    pub fn take_former(&mut self) -> Option<(NamedTopology, u64)> {
+        self.engine.take_former()
+    }
+
     /// Takes over what is on the card now, under a number that no engine had.
     pub fn renew(
         &mut self,

@@ -57,6 +57,11 @@ impl Engine {
         &self.topology
     }
 
+    /// Gives the topology back that it was made of.
+    pub(super) fn into_topology(self) -> Topology {
+        self.topology
+    }
+
     /// Sets the allocations of tenants on other cards, in the order of the topology: area in [`AREA_UNITS`](super::AREA_UNITS) and
     /// memory in pages of this card. It counts in the steps that follow: who has less in all rises first.
     pub fn set_elsewhere(&mut self, elsewhere: Vec<[u64; 2]>) {

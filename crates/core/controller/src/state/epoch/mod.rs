@@ -24,6 +24,7 @@ mod flows;
 mod history;
 mod loops;
 mod on_card;
+mod renewal;
 mod rest;
 mod room;
 mod sampler;

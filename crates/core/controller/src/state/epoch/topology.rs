@@ -4,14 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use snic_domain::limits::{CHAIN_SLOTS_MAX, PAGE_SIZE, REGIONS_MAX};
-use snic_domain::{Bandwidth, ByteSize, CardProfile, DagName, NtTypeId, RegionId, Slot, TenantId};
+use snic_domain::{Bandwidth, CardProfile, DagName, NtTypeId, RegionId, Slot, TenantId};
 use snic_fairness::Weight;
 use snic_fairness::fluid::Cost;
 use snic_planner::BitCost;
 
-use super::area::{self, AreaUse, HeldArea};
+use super::area::{self, AreaUse, HeldArea, UsedSlots};
 use super::flows::{DagFlow, OF_REGIONS, TenantShape, Topology};
 use super::on_card::OnCard;
+use super::renewal::{CommonBasis, FlowBasis, FormerTopology, NamedFlow, Served};
 use crate::state::dags::{DagEntry, DagNumber, Dags};
 use crate::store::records::Placement;
 
@@ -92,7 +93,7 @@ impl fmt::Display for CardResource {
 }
 
 /// Names of a topology's tenants and flows, in its order.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct FlowNames {
     pub tenants: Vec<TenantId>,
     pub dags: Vec<DagName>,
@@ -102,59 +103,135 @@ pub(crate) struct FlowNames {
     pub units: Vec<Bandwidth>,
     /// Parts of its area, for each DAG.
     pub area_uses: Vec<Vec<AreaUse>>,
+    /// What its flow was made from, for each DAG.
+    pub(super) bases: Vec<FlowBasis>,
+    /// Slots that it uses, for each tenant.
+    pub(super) used: Vec<UsedSlots>,
+    pub(super) common: CommonBasis,
 }
 
 /// A card's flows and resources, with their names.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NamedTopology {
     pub topology: Topology,
     pub names: FlowNames,
 }
 
+impl NamedTopology {
+    fn push(&mut self, of: NamedFlow) {
+        let NamedFlow { name, number, flow, unit, area_uses, basis } = of;
+        self.topology.flows.push(flow);
+        self.names.dags.push(name);
+        self.names.numbers.push(number);
+        self.names.units.push(unit);
+        self.names.area_uses.push(area_uses);
+        self.names.bases.push(basis);
+    }
+}
+
 impl OnCard<'_> {
-    /// Topology of what is, or is about to be, in the card's tables. Time O(DAGs × NTs).
-    pub fn topology<'a>(&'a self, dags: &'a Dags) -> NamedTopology {
+    /// Topology of what is, or is about to be, in the card's tables. Of the one that an engine has, which is given with
+    /// its number, it takes over what is as before. Time O(DAGs), and O(NTs) for those that have changed.
+    pub fn topology(&self, dags: &Dags, former: Option<(NamedTopology, u64)>) -> NamedTopology {
+        let common = self.common();
+        let former = former.and_then(|(named, engine)| FormerTopology::new(named, engine, &common));
+        let has_former = former.is_some();
+        let named = self.renewed(dags, common.clone(), former);
+        debug_assert!(
+            !has_former || named == self.renewed(dags, common, None),
+            "what is taken over is what would be made"
+        );
+        named
+    }
+
+    fn common(&self) -> CommonBasis {
+        let content = |region| self.card.ledger().content(region).map(|content| content.id.clone());
+        CommonBasis {
+            catalogue: self.registry.catalogue().changes(),
+            contents: self.card.region_ids().map(content).collect(),
+        }
+    }
+
+    fn renewed(
+        &self,
+        dags: &Dags,
+        common: CommonBasis,
+        mut former: Option<FormerTopology>,
+    ) -> NamedTopology {
         let profile = self.card.profile();
+        let capacities = former.as_mut().and_then(FormerTopology::capacities);
         let mut named = NamedTopology {
             topology: Topology {
-                capacities: self.capacities(),
+                capacities: capacities.unwrap_or_else(|| self.capacities()),
                 memory: profile.memory.get() / PAGE_SIZE.get(),
                 ..Topology::default()
             },
-            names: FlowNames::default(),
+            names: FlowNames { common, ..FlowNames::default() },
         };
-        // What is not in the tables, or in another card's, does not count.
-        let served =
-            |(number, entry): (DagNumber, &'a DagEntry)| Some((number, entry, entry.targeted()?));
-        let served: Vec<_> = dags.numbered_on_card(self.id).filter_map(served).collect();
+        // What is not in the tables does not count.
+        let all = dags.numbered_on_card(self.id).filter_map(|(number, entry)| {
+            Some(Served { number, entry, placement: entry.targeted()? })
+        });
+        let all: Vec<Served<'_>> = all.collect();
         let mut held = HeldArea::default();
         // DAGs come by name, so the DAGs of a tenant follow each other.
-        for of_tenant in served.chunk_by(|(_, a, _), (_, b, _)| a.name().tenant == b.name().tenant)
-        {
-            let id = &of_tenant[0].1.name().tenant;
-            let tenant = u32::try_from(named.names.tenants.len()).unwrap_or(u32::MAX);
-            named.names.tenants.push(id.clone());
-            named.topology.tenants.push(self.tenant_shape(id));
-            let used = area::used_slots(of_tenant.iter().map(|(.., placement)| *placement));
-            let mut counted = BTreeSet::new();
-            for (number, entry, placement) in of_tenant {
-                let area_uses = self.area_uses(placement, &used);
-                held.add(&area_uses);
-                let memory = self.memory(placement, &mut counted);
-                named.topology.flows.push(self.flow(
-                    entry,
-                    placement,
-                    (tenant, memory),
-                    &area_uses,
-                ));
-                named.names.dags.push(entry.name().clone());
-                named.names.numbers.push(*number);
-                named.names.units.push(self.unit(entry));
-                named.names.area_uses.push(area_uses);
-            }
+        for of_tenant in all.chunk_by(|a, b| a.entry.name().tenant == b.entry.name().tenant) {
+            self.add_tenant(&mut named, former.as_mut(), of_tenant, &mut held);
         }
         named.topology.area = held.available(profile);
         named
+    }
+
+    fn add_tenant(
+        &self,
+        named: &mut NamedTopology,
+        mut former: Option<&mut FormerTopology>,
+        dags: &[Served<'_>],
+        held: &mut HeldArea,
+    ) {
+        let Some(first) = dags.first() else { return };
+        let id = &first.entry.name().tenant;
+        let tenant = u32::try_from(named.names.tenants.len()).unwrap_or(u32::MAX);
+        let found: Vec<Option<usize>> =
+            dags.iter().map(|of| former.as_ref().and_then(|former| former.find(*of))).collect();
+        let mut used = UsedSlots::default();
+        for (of, found) in dags.iter().zip(&found) {
+            match found.zip(former.as_ref()).and_then(|(at, former)| former.basis(at)) {
+                Some(basis) => used.add(&basis.slots),
+                None => used.add(&area::slots(of.placement)),
+            }
+        }
+        let differing = former.as_ref().map_or(0, |former| former.differing(id, &used));
+        let mut counted = BTreeSet::new();
+        for (of, found) in dags.iter().zip(found) {
+            let kept = found.zip(former.as_mut()).and_then(|(at, of)| of.take(at, differing));
+            let mut flow = kept.unwrap_or_else(|| self.named_flow(*of, &used));
+            held.add(&flow.basis.held);
+            // DAGs of a tenant share the pages of an NT: the first one by name counts them.
+            let pages = flow.basis.pages.iter();
+            let new = pages.filter(|(nt, _)| counted.insert(nt.clone()));
+            (flow.flow.tenant, flow.flow.memory) = (tenant, new.map(|(_, pages)| pages).sum());
+            named.push(flow);
+        }
+        named.names.tenants.push(id.clone());
+        named.names.used.push(used);
+        named.topology.tenants.push(self.tenant_shape(id));
+    }
+
+    fn named_flow(&self, of: Served<'_>, used: &UsedSlots) -> NamedFlow {
+        let Served { number, entry, placement } = of;
+        let area_uses = self.area_uses(placement, used);
+        let basis = FlowBasis {
+            uid: entry.uid(),
+            changes: entry.changes(),
+            serial: placement.serial,
+            slots: area::slots(placement),
+            held: area::held(&area_uses),
+            pages: self.pages(placement),
+        };
+        let flow = self.flow(entry, placement, &area_uses);
+        let (name, unit) = (entry.name().clone(), self.unit(entry));
+        NamedFlow { name, number, flow, unit, area_uses, basis }
     }
 
     fn tenant_shape(&self, id: &TenantId) -> TenantShape {
@@ -181,13 +258,7 @@ impl OnCard<'_> {
         capacities
     }
 
-    fn flow(
-        &self,
-        entry: &DagEntry,
-        placement: &Placement,
-        (tenant, memory): (u32, u64),
-        area_uses: &[AreaUse],
-    ) -> DagFlow {
+    fn flow(&self, entry: &DagEntry, placement: &Placement, area_uses: &[AreaUse]) -> DagFlow {
         let mut costs: BTreeMap<usize, u32> = BTreeMap::new();
         let bit = BitCost::of(self.card.profile(), &placement.spec, self.registry.catalogue());
         for chain in placement.mapping.chains() {
@@ -207,7 +278,8 @@ impl OnCard<'_> {
         costs.insert(EGRESS, bit.egress);
         costs.insert(STORE, self.stay(placement).raw());
         DagFlow {
-            tenant,
+            tenant: 0, // Both are set with the other DAGs of its tenant.
+            memory: 0,
             admitted: entry.spec().bandwidth.min(placement.spec.bandwidth),
             uses: costs
                 .into_iter()
@@ -215,16 +287,14 @@ impl OnCard<'_> {
                 .map(|(k, cost)| (k, Cost::from_raw(cost)))
                 .collect(),
             area_per_bps: area::per_bps(area_uses),
-            memory,
         }
     }
 
-    /// Pages of a DAG's NTs but for those already `counted`: DAGs of a tenant share them.
-    fn memory(&self, placement: &Placement, counted: &mut BTreeSet<NtTypeId>) -> u64 {
-        let pages = self.registry.pages_of(&placement.spec).into_iter();
-        let new: ByteSize =
-            pages.filter(|(nt, _)| counted.insert(nt.clone())).map(|(_, memory)| memory).sum();
-        new.get() / PAGE_SIZE.get()
+    /// Pages of the NTs of a placement that need some.
+    fn pages(&self, placement: &Placement) -> Vec<(NtTypeId, u64)> {
+        let all = self.registry.pages_of(&placement.spec).into_iter();
+        let pages = all.map(|(nt, memory)| (nt, memory.get() / PAGE_SIZE.get()));
+        pages.filter(|(_, pages)| *pages > 0).collect()
     }
 
     /// Stay of a DAG's packets in the packet store, beside [`STORE_STAY_NANOS`].
