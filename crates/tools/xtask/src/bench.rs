@@ -2,7 +2,8 @@
 //! taken on, since a figure without its machine says nothing. The figures are read from the files
 //! that criterion leaves, and only those of this run: older ones may stem from other code.
 //!
-//! With `--thresholds`, each median that `crates/tools/xtask/thresholds.toml` names is held against its threshold.
+//! With `--thresholds`, each median that `crates/tools/xtask/thresholds.toml` names is held against its threshold: a time, or
+//! so many times another median of the same run, which says the same on a slow or busy machine.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::Context;
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::command::{self, cargo};
@@ -28,6 +30,30 @@ struct Median {
 enum Throughput {
     Elements(f64),
     Bytes(f64),
+}
+
+/// Limit of a median.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(untagged)]
+enum Threshold {
+    /// At most so long, in microseconds.
+    Microseconds(f64),
+    /// At most so many times another benchmark's median.
+    Ratio { times: f64, of: String },
+}
+
+impl Threshold {
+    /// Nanoseconds that a median may have; `None` where the other one was not measured.
+    fn most(&self, medians: &[Median]) -> Option<f64> {
+        match self {
+            Self::Microseconds(most) => Some(most * 1_000.0),
+            Self::Ratio { times, of } => Some(times * median_of(medians, of)?.nanoseconds),
+        }
+    }
+}
+
+fn median_of<'a>(medians: &'a [Median], name: &str) -> Option<&'a Median> {
+    medians.iter().find(|median| median.name == name)
 }
 
 /// Where the thresholds are, from the root.
@@ -69,11 +95,11 @@ pub fn run(
     Ok(success && over.is_empty())
 }
 
-/// Medians over their thresholds, which are in microseconds by name, and thresholds of what was not measured.
-fn over(medians: &[Median], thresholds: &BTreeMap<String, f64>) -> Vec<String> {
-    let judge = |(name, threshold): (&String, &f64)| {
-        let nanoseconds = threshold * 1_000.0;
-        let Some(median) = medians.iter().find(|median| median.name == *name) else {
+/// Medians over their thresholds, which are by name, and thresholds of what was not measured.
+fn over(medians: &[Median], thresholds: &BTreeMap<String, Threshold>) -> Vec<String> {
+    let judge = |(name, threshold): (&String, &Threshold)| {
+        let (median, most) = (median_of(medians, name), threshold.most(medians));
+        let Some((median, nanoseconds)) = median.zip(most) else {
             return Some(format!("{name}: has a threshold, and was not measured"));
         };
         let (took, most) = (duration(median.nanoseconds), duration(nanoseconds));
@@ -226,13 +252,31 @@ mod tests {
         assert_eq!(judged("\"plan/one dag/1000\" = 42.4"), said);
         let said = ["plan/gone: has a threshold, and was not measured"];
         assert_eq!(judged("\"plan/gone\" = 1.0"), said);
+        let name = "plan/one dag/1000";
+        let beside = |times: f64, of: &str| {
+            judged(&format!("\"{name}\" = {{ times = {times:?}, of = \"{of}\" }}"))
+        };
+        assert!(beside(1.0, name).is_empty());
+        let said = ["plan/one dag/1000: 42.5 µs, over its threshold of 38.2 µs"];
+        assert_eq!(beside(0.9, name), said);
+        assert_eq!(
+            beside(9.0, "plan/gone"),
+            ["plan/one dag/1000: has a threshold, and was not measured"]
+        );
     }
 
     #[test]
     fn the_thresholds_of_the_project_can_be_read() {
         let text = include_str!("../thresholds.toml");
-        let thresholds: BTreeMap<String, f64> = toml::from_str(text).unwrap();
-        assert!(!thresholds.is_empty() && thresholds.values().all(|most| *most > 0.0));
+        let thresholds: BTreeMap<String, Threshold> = toml::from_str(text).unwrap();
+        assert!(!thresholds.is_empty());
+        for (name, threshold) in &thresholds {
+            let (most, of) = match threshold {
+                Threshold::Microseconds(most) => (most, name),
+                Threshold::Ratio { times, of } => (times, of),
+            };
+            assert!(*most > 0.0 && !of.is_empty(), "{name}");
+        }
     }
 
     #[test]

@@ -561,3 +561,34 @@ fn a_tenant_that_may_not_delete_an_nt_type_has_one_dag_looked_at() {
     assert_eq!(core.dags.looked_at() - before, 1);
     assert_eq!(core.dags.count_users(&nt_id("aes")), 9, "as an operator is told");
 }
+
+/// A create, what the card answers, and a delete look at the same few DAGs, however many there are.
+#[test]
+fn a_create_and_a_delete_look_at_as_many_dags_beside_many_as_beside_few() {
+    let spec = || DagSpec::chain(&[nt_id("aes")], Bandwidth::from_mbps(1));
+    let looks = [5, 50].map(|residents| {
+        let mut rig = Rig::new(4);
+        for number in 0..residents {
+            rig.create(&format!("d{number}"), "aes", Bandwidth::from_mbps(1)).expect("room");
+            rig.settle();
+        }
+        let before = rig.core.dags.looked_at();
+        let created = lifecycle::create_dag(&mut rig.core, &mut rig.tx, name("new"), spec(), false);
+        created.expect("there is room");
+        for delete in [false, true] {
+            if delete {
+                lifecycle::delete_dag(&mut rig.core, &mut rig.tx, &name("new"));
+            }
+            reconcile::reconcile(&mut rig.core, &mut rig.tx);
+            let asked = rig.asked();
+            assert_eq!(asked.len(), 1, "its rows come or go: {asked:?}");
+            for command in asked {
+                let report = rig.done(command);
+                reports::card_reported(&mut rig.core, &mut rig.tx, &card(), report);
+            }
+            reconcile::reconcile(&mut rig.core, &mut rig.tx);
+        }
+        rig.core.dags.looked_at() - before
+    });
+    assert_eq!(looks[0], looks[1]);
+}

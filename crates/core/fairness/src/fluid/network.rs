@@ -153,6 +153,11 @@ impl<T: Copy> Lists<T> {
         self.starts.push(u32::try_from(self.items.len()).expect("limits keep it below 2^29"));
     }
 
+    /// The list that was added last.
+    fn last(&self) -> &[T] {
+        self.of(self.starts.len() - 2)
+    }
+
     fn filtered(&self, lists: usize, keep: impl Fn(usize, &T) -> bool) -> Self {
         let mut filtered = Self::with_capacity(lists);
         for list in 0..lists {
@@ -161,15 +166,21 @@ impl<T: Copy> Lists<T> {
         filtered
     }
 
-    /// `lists` lists from (list, item) pairs, each in the order of the pairs.
-    fn grouped(lists: usize, pairs: impl Iterator<Item = (usize, T)>) -> Self {
-        let mut groups = vec![Vec::new(); lists];
-        for (list, item) in pairs {
-            groups[list].push(item);
+    /// `lists` lists from (list, item) pairs, each in the order of the pairs. They are counted first, so that each item
+    /// is written once, where it stays.
+    fn grouped(lists: usize, pairs: impl Iterator<Item = (usize, T)> + Clone) -> Self {
+        let mut starts = vec![0_u32; lists + 1];
+        pairs.clone().for_each(|(list, _)| starts[list + 1] += 1);
+        for list in 0..lists {
+            starts[list + 1] += starts[list];
         }
-        let mut grouped = Self::with_capacity(lists);
-        groups.into_iter().for_each(|group| grouped.push(group));
-        grouped
+        let mut next = starts.clone();
+        let mut items: Vec<T> = pairs.clone().map(|(_, item)| item).collect();
+        for (list, item) in pairs {
+            items[next[list] as usize] = item;
+            next[list] += 1;
+        }
+        Self { starts, items }
     }
 }
 
@@ -205,7 +216,10 @@ pub struct Network {
 pub struct NetworkBuilder {
     capacities: Vec<u64>,
     weights: Vec<Weight>,
-    flows: Vec<(TenantIndex, Vec<(usize, Cost)>)>,
+    /// Tenant of each flow, and where its costs end.
+    flows: Vec<(TenantIndex, usize)>,
+    /// Costs of all flows, one after another.
+    costs: Vec<(usize, Cost)>,
 }
 
 impl NetworkBuilder {
@@ -224,7 +238,8 @@ impl NetworkBuilder {
     /// Adds a flow with its cost at each resource it uses; the first is flow 0. Costs for the same
     /// resource add up; a cost of zero is ignored.
     pub fn flow(&mut self, tenant: TenantIndex, costs: &[(usize, Cost)]) -> FlowIndex {
-        self.flows.push((tenant, costs.to_vec()));
+        self.costs.extend_from_slice(costs);
+        self.flows.push((tenant, self.costs.len()));
         FlowIndex(self.flows.len() as u32 - 1)
     }
 
@@ -236,13 +251,16 @@ impl NetworkBuilder {
     /// added.
     pub fn build(self) -> Result<Network, InvalidNetwork> {
         self.check()?;
-        let Self { capacities, weights, flows } = self;
+        let Self { capacities, weights, flows, mut costs } = self;
         let mut uses = Lists::with_capacity(flows.len());
         let mut dominant = Vec::with_capacity(flows.len());
-        for (_, costs) in &flows {
-            let merged = merged(costs, &capacities);
+        let (mut rest, mut from) = (&mut costs[..], 0);
+        for (_, end) in &flows {
+            let (own, others) = rest.split_at_mut(end - from);
+            (rest, from) = (others, *end);
+            push_merged(&mut uses, own, &capacities);
+            let merged = uses.last();
             dominant.push(merged.iter().map(|u| u.fraction).fold(0.0, f64::max));
-            uses.push(merged);
         }
         let tenant_of: Vec<u32> = flows.iter().map(|(tenant, _)| tenant.0).collect();
         let users = Lists::grouped(
@@ -294,6 +312,16 @@ impl NetworkBuilder {
         })
     }
 
+    /// Flows with their costs.
+    fn each(&self) -> impl Iterator<Item = (TenantIndex, &[(usize, Cost)])> {
+        let mut from = 0;
+        self.flows.iter().map(move |(tenant, end)| {
+            let costs = &self.costs[from..*end];
+            from = *end;
+            (*tenant, costs)
+        })
+    }
+
     fn check(&self) -> Result<(), InvalidNetwork> {
         let counts = [
             ("resources", self.capacities.len(), RESOURCES_MAX),
@@ -301,14 +329,14 @@ impl NetworkBuilder {
             ("flows", self.flows.len(), FLOWS_MAX),
             (
                 "costs of a flow",
-                self.flows.iter().map(|(_, costs)| costs.len()).max().unwrap_or(0),
+                self.each().map(|(_, costs)| costs.len()).max().unwrap_or(0),
                 COSTS_MAX,
             ),
         ];
         if let Some(&(what, given, limit)) = counts.iter().find(|(_, given, limit)| given > limit) {
             return Err(InvalidNetwork::TooMany { what, given, limit });
         }
-        for (flow, (tenant, costs)) in self.flows.iter().enumerate() {
+        for (flow, (tenant, costs)) in self.each().enumerate() {
             let (tenant, tenants) = (tenant.0, self.weights.len());
             if tenant as usize >= tenants {
                 return Err(InvalidNetwork::UnknownTenant { flow, tenant, tenants });
@@ -354,23 +382,19 @@ fn shared_bottleneck(resource: u32, all: &Lists<BottleneckUse>) -> SharedBottlen
     SharedBottleneck { resource, fractions: uses.map(|u| u.fraction).collect() }
 }
 
-fn merged(costs: &[(usize, Cost)], capacities: &[u64]) -> Vec<ResourceUse> {
-    let mut sorted: Vec<_> = costs.iter().filter(|(_, cost)| cost.0 > 0).copied().collect();
-    sorted.sort_unstable();
-    let mut merged: Vec<ResourceUse> = Vec::with_capacity(sorted.len());
-    for (k, Cost(cost)) in sorted {
-        match merged.last_mut().filter(|last| last.resource as usize == k) {
-            Some(last) => last.cost = last.cost.saturating_add(cost),
-            None => merged.push(ResourceUse { resource: k as u32, cost, fraction: 0.0 }),
-        }
-    }
-    for u in &mut merged {
-        let capacity = capacities[u.resource as usize];
-        if capacity > 0 {
-            u.fraction = f64::from(u.cost) / f64::from(Cost::ONE.0) / capacity as f64;
-        }
-    }
-    merged
+/// Adds the uses of one more flow: its costs by resource, those of one resource together. Sorts the costs.
+fn push_merged(uses: &mut Lists<ResourceUse>, costs: &mut [(usize, Cost)], capacities: &[u64]) {
+    costs.sort_unstable();
+    let used = costs.chunk_by(|a, b| a.0 == b.0).filter_map(|of_one| {
+        let cost = of_one.iter().fold(0_u32, |sum, (_, cost)| sum.saturating_add(cost.0));
+        let (resource, _) = *of_one.first().filter(|_| cost > 0)?;
+        let fraction = match capacities[resource] {
+            0 => 0.0,
+            capacity => f64::from(cost) / f64::from(Cost::ONE.0) / capacity as f64,
+        };
+        Some(ResourceUse { resource: resource as u32, cost, fraction })
+    });
+    uses.push(used);
 }
 
 impl Network {
