@@ -203,7 +203,7 @@ enum Part {
     Samples,
 }
 
-const PARTS: [(&str, &[Part]); 4] = [
+const PARTS: [Row; 4] = [
     ("request", &[Part::Request]),
     ("reports", &[Part::Reports]),
     ("outbox", &[Part::Outbox]),
@@ -380,8 +380,11 @@ const SCENES: [(&str, usize, usize, bool); 5] = [
     ("10000 on 10 cards", 10, 10_000, false),
 ];
 
-/// A row for each part of each of these.
-const VERBS: [(&str, &[(&str, &[Part])]); 3] = [
+/// A row, and the parts that it is the sum of.
+type Row = (&'static str, &'static [Part]);
+
+/// The rows of each of these.
+const VERBS: [(&str, &[Row]); 3] = [
     ("create beside", &PARTS),
     ("delete beside", &PARTS),
     ("renewal beside", &[("sample", &[Part::Samples])]),
