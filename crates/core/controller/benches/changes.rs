@@ -371,7 +371,7 @@ fn measure<T>(cost: &mut Cost, part: Part, work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// What is there before a change: cards, DAGs, and whether they are of the tenant that asks.
+/// Scenes of a change: cards, DAGs that are there, and whether they are of the tenant that asks.
 const SCENES: [(&str, usize, usize, bool); 5] = [
     ("an empty card", 1, 0, false),
     ("100", 1, 100, false),

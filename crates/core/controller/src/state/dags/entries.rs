@@ -29,7 +29,7 @@ pub(super) struct NamedEntry {
 /// All DAGs. A look by name takes O(log DAGs), one by number O(1).
 #[derive(Debug, Default)]
 pub(super) struct Entries {
-    /// By number; boxed, so that a new one moves no others.
+    /// DAGs by number; boxed, so that a new one moves no others.
     all: Vec<Option<Box<NamedEntry>>>,
     free: Vec<DagNumber>,
     by_name: BTreeMap<Arc<DagName>, DagNumber>,

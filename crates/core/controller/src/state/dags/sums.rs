@@ -1,4 +1,4 @@
-//! What is asked of many DAGs at once, kept up to date with each change of one of them: which are on a card, what is
+//! Sums and lists over many DAGs, kept up to date with each change of one of them: which are on a card, what is
 //! promised there and who holds more, which rows are taken, and what each tenant uses. So a request costs the same
 //! however many DAGs there are.
 
@@ -74,7 +74,7 @@ struct OfTenant {
 /// Sums over all DAGs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct DagSums {
-    /// By number.
+    /// Counted part of each DAG, by number.
     counted: Vec<Option<Counted>>,
     rows: RowCounts,
     cards: BTreeMap<CardId, OnCard>,

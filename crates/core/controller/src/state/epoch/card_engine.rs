@@ -11,7 +11,8 @@ use snic_tables::RateLimiterRow;
 
 use super::engine::Engine;
 use super::flows::EpochOutcome;
-use super::topology::{CardResource, FlowNames, NamedTopology};
+use super::renewal::{FlowNames, NamedTopology};
+use super::topology::CardResource;
 use crate::decide::rows::{self, Bucket};
 use crate::protocol::Fairness;
 use crate::state::dags::{DagEntry, DagNumber, Dags};

@@ -19,9 +19,9 @@ use snic_tables::{CardCommand, CardCounters, DagCounters, LatencyReading, RateLi
 use super::card_engine::{CardEngine, Flows, LastStep};
 use super::counter_intake::{CounterIntake, CounterReading};
 use super::history::{FairnessPoint, History};
+use super::renewal::NamedTopology;
 use super::rest::{IdleTimer, MeasuredSpans, Sample};
 use super::sampler::{NextSample, SampleAnswer, Sampler};
-use super::topology::NamedTopology;
 use crate::protocol::Fairness;
 use crate::state::dags::Dags;
 

@@ -9,8 +9,7 @@ use snic_domain::limits::REGIONS_MAX;
 use snic_domain::{Bandwidth, BitstreamId, DagName, DagUid, NtTypeId, RegionId, TenantId};
 
 use super::area::{AreaUse, UsedSlots};
-use super::flows::DagFlow;
-use super::topology::NamedTopology;
+use super::flows::{DagFlow, Topology};
 use crate::state::dags::{DagEntry, DagNumber};
 use crate::store::records::Placement;
 
@@ -77,6 +76,43 @@ pub(super) struct CommonBasis {
     pub contents: Vec<Option<BitstreamId>>,
 }
 
+/// Names of a topology's tenants and flows, in its order.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct FlowNames {
+    pub tenants: Vec<TenantId>,
+    pub dags: Vec<DagName>,
+    /// Number among all DAGs, for each DAG.
+    pub numbers: Vec<DagNumber>,
+    /// Bandwidth of one more instance, for each DAG.
+    pub units: Vec<Bandwidth>,
+    /// Parts of its area, for each DAG.
+    pub area_uses: Vec<Vec<AreaUse>>,
+    /// Basis of its flow, for each DAG.
+    pub(super) bases: Vec<FlowBasis>,
+    /// Slots that it uses, for each tenant.
+    pub(super) used: Vec<UsedSlots>,
+    pub(super) common: CommonBasis,
+}
+
+/// A card's flows and resources, with their names.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct NamedTopology {
+    pub topology: Topology,
+    pub names: FlowNames,
+}
+
+impl NamedTopology {
+    pub(super) fn push(&mut self, of: NamedFlow) {
+        let NamedFlow { name, number, flow, unit, area_uses, basis } = of;
+        self.topology.flows.push(flow);
+        self.names.dags.push(name);
+        self.names.numbers.push(number);
+        self.names.units.push(unit);
+        self.names.area_uses.push(area_uses);
+        self.names.bases.push(basis);
+    }
+}
+
 /// A topology that is to be replaced.
 #[derive(Debug)]
 pub(super) struct FormerTopology {
@@ -128,7 +164,7 @@ impl FormerTopology {
         (basis.is_of(of) && basis.regions() & self.changed == 0).then_some(at)
     }
 
-    /// What a flow was made from.
+    /// Basis of a flow.
     pub fn basis(&self, at: usize) -> Option<&FlowBasis> {
         Some(&self.flows.get(at)?.as_ref()?.basis)
     }

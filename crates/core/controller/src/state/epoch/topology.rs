@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use snic_domain::limits::{CHAIN_SLOTS_MAX, PAGE_SIZE, REGIONS_MAX};
-use snic_domain::{Bandwidth, CardProfile, DagName, NtTypeId, RegionId, Slot, TenantId};
+use snic_domain::{Bandwidth, CardProfile, NtTypeId, RegionId, Slot, TenantId};
 use snic_fairness::Weight;
 use snic_fairness::fluid::Cost;
 use snic_planner::BitCost;
@@ -12,8 +12,10 @@ use snic_planner::BitCost;
 use super::area::{self, AreaUse, HeldArea, UsedSlots};
 use super::flows::{DagFlow, OF_REGIONS, TenantShape, Topology};
 use super::on_card::OnCard;
-use super::renewal::{CommonBasis, FlowBasis, FormerTopology, NamedFlow, Served};
-use crate::state::dags::{DagEntry, DagNumber, Dags};
+use super::renewal::{
+    CommonBasis, FlowBasis, FlowNames, FormerTopology, NamedFlow, NamedTopology, Served,
+};
+use crate::state::dags::{DagEntry, Dags};
 use crate::store::records::Placement;
 
 /// The first of the ports of regions.
@@ -89,43 +91,6 @@ impl fmt::Display for CardResource {
                 write!(f, "slot {} of region {}", slot % CHAIN_SLOTS_MAX, slot / CHAIN_SLOTS_MAX)
             }
         }
-    }
-}
-
-/// Names of a topology's tenants and flows, in its order.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct FlowNames {
-    pub tenants: Vec<TenantId>,
-    pub dags: Vec<DagName>,
-    /// Number among all DAGs, for each DAG.
-    pub numbers: Vec<DagNumber>,
-    /// Bandwidth of one more instance, for each DAG.
-    pub units: Vec<Bandwidth>,
-    /// Parts of its area, for each DAG.
-    pub area_uses: Vec<Vec<AreaUse>>,
-    /// What its flow was made from, for each DAG.
-    pub(super) bases: Vec<FlowBasis>,
-    /// Slots that it uses, for each tenant.
-    pub(super) used: Vec<UsedSlots>,
-    pub(super) common: CommonBasis,
-}
-
-/// A card's flows and resources, with their names.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct NamedTopology {
-    pub topology: Topology,
-    pub names: FlowNames,
-}
-
-impl NamedTopology {
-    fn push(&mut self, of: NamedFlow) {
-        let NamedFlow { name, number, flow, unit, area_uses, basis } = of;
-        self.topology.flows.push(flow);
-        self.names.dags.push(name);
-        self.names.numbers.push(number);
-        self.names.units.push(unit);
-        self.names.area_uses.push(area_uses);
-        self.names.bases.push(basis);
     }
 }
 
