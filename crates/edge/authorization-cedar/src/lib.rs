@@ -5,8 +5,10 @@
 //! permits it and none forbids it. [`DEFAULT`] equals the server's built-in rules.
 //!
 //! Entities of a decision are at most seven: caller, method, resource and what these lie in. They come from names
-//! alone, so a decision takes no look at the control plane's state.
+//! alone, so a decision takes no look at the control plane's state. It is made once for all questions that no policy can
+//! tell apart, and kept as long as the policies are in force.
 
+mod cases;
 mod folder;
 mod schema;
 
@@ -25,6 +27,8 @@ use snic_front::authorization::{
     AccessDecision, Authorizer, NamedResource, Question, ResourceType,
 };
 use snic_front::identity::CallerIdentity;
+
+use crate::cases::{DecidedCases, Literals};
 
 pub use folder::{FILES_MAX, FolderReading, PolicyFolder};
 
@@ -137,6 +141,8 @@ pub struct CedarPolicies {
     engine: Engine,
     policies: PolicySet,
     names: Names,
+    literals: Literals,
+    decided: DecidedCases,
 }
 
 impl fmt::Debug for CedarPolicies {
@@ -155,12 +161,13 @@ impl CedarPolicies {
                 debug_assert!(false, "{error}");
             }
         }
-        Self { engine: Engine::new(), policies, names: Names::new() }
+        let literals = Literals::of(&policies);
+        let decided = DecidedCases::default();
+        Self { engine: Engine::new(), policies, names: Names::new(), literals, decided }
     }
-}
 
-impl Authorizer for CedarPolicies {
-    fn decide(&self, question: &Question<'_>) -> AccessDecision {
+    /// The answer of all policies, without a look at what was decided before.
+    fn evaluate(&self, question: &Question<'_>) -> AccessDecision {
         let Some((request, entities)) = self.names.request(question) else {
             // A method that no policy can speak of.
             return AccessDecision::default();
@@ -178,6 +185,15 @@ impl Authorizer for CedarPolicies {
             return AccessDecision { allowed: false, policies: failed };
         }
         AccessDecision { allowed: answer.decision() == CedarDecision::Allow, policies }
+    }
+}
+
+impl Authorizer for CedarPolicies {
+    fn decide(&self, question: &Question<'_>) -> AccessDecision {
+        match self.literals.case(question) {
+            Some(case) => self.decided.decide(case, || self.evaluate(question)),
+            None => AccessDecision::default(), // Policies are not asked about hosts and replicas.
+        }
     }
 }
 
@@ -286,15 +302,7 @@ impl Names {
             ResourceType::Tenant => {
                 return self.tenant(resource.tenant.as_deref().unwrap_or_default(), entities);
             }
-            ResourceType::Dag => "Dag",
-            ResourceType::NtType => "NtType",
-            ResourceType::Bitstream => "Bitstream",
-            ResourceType::Rule => "Rule",
-            ResourceType::Operation => "Operation",
-            ResourceType::Binding => "Binding",
-            ResourceType::Card => "Card",
-            ResourceType::Region => "Region",
-            ResourceType::Unknown => "Unknown",
+            kind => resource_type(kind),
         };
         let mut parents = HashSet::from([self.everything.clone()]);
         if let Some(tenant) = &resource.tenant {
@@ -309,6 +317,23 @@ impl Names {
         let uid = self.uid(kind, &id_of(&resource.name));
         entities.insert(uid.clone(), Entity::new_no_attrs(uid.clone(), parents));
         uid
+    }
+}
+
+/// Name of a resource's type in policies.
+const fn resource_type(kind: ResourceType) -> &'static str {
+    match kind {
+        ResourceType::Everything => "Everything",
+        ResourceType::Tenant => "Tenant",
+        ResourceType::Dag => "Dag",
+        ResourceType::NtType => "NtType",
+        ResourceType::Bitstream => "Bitstream",
+        ResourceType::Rule => "Rule",
+        ResourceType::Operation => "Operation",
+        ResourceType::Binding => "Binding",
+        ResourceType::Card => "Card",
+        ResourceType::Region => "Region",
+        ResourceType::Unknown => "Unknown",
     }
 }
 

@@ -242,3 +242,88 @@ fn a_name_with_quotes_is_only_a_name() {
         assert!(!may(&policies, "operator/root", "CordonCard", name), "{name}");
     }
 }
+
+/// A policy about names that questions have too, in each place where a policy can write one.
+fn some_policy() -> impl Strategy<Value = String> {
+    let effect = prop::sample::select(vec!["permit", "forbid"]);
+    let principal = prop_oneof![
+        Just("principal".to_owned()),
+        Just("principal is Tenant".to_owned()),
+        Just("principal is Member".to_owned()),
+        name().prop_map(|id| format!("principal == Operator::\"{id}\"")),
+        name().prop_map(|id| format!("principal == Tenant::\"{id}\"")),
+        (name(), name()).prop_map(|(of, id)| format!("principal == Member::\"{of}/{id}\"")),
+        name().prop_map(|id| format!("principal in Tenant::\"{id}\"")),
+    ];
+    let action = prop::sample::select(vec![
+        "action",
+        "action == Action::\"GetDag\"",
+        "action in Action::\"Read\"",
+        "action in Action::\"TenantMethod\"",
+    ]);
+    let resource = prop_oneof![
+        Just("resource".to_owned()),
+        name().prop_map(|id| format!("resource in Tenant::\"{id}\"")),
+        name().prop_map(|id| format!("resource in Card::\"{id}\"")),
+        name().prop_map(|id| format!("resource == Card::\"{id}\"")),
+        name().prop_map(|id| format!("resource == NtType::\"{id}\"")),
+        (name(), name()).prop_map(|(of, id)| format!("resource == Dag::\"{of}/{id}\"")),
+    ];
+    let when = prop_oneof![
+        Just(String::new()),
+        Just(" when { context.validate_only }".to_owned()),
+        Just(" when { resource in principal }".to_owned()),
+        Just(" when { resource == principal }".to_owned()),
+        Just(" when { principal is Member && resource in principal.tenant }".to_owned()),
+        name().prop_map(|id| format!(" unless {{ resource in Tenant::\"{id}\" }}")),
+        (name(), name()).prop_map(|(of, id)| {
+            format!(" when {{ [Tenant::\"{of}\", Tenant::\"{id}\"].contains(resource) }}")
+        }),
+    ];
+    (effect, principal, action, resource, when).prop_map(
+        |(effect, principal, action, resource, when)| {
+            format!("{effect} ({principal}, {action}, {resource}){when};")
+        },
+    )
+}
+
+proptest! {
+    /// Many questions to one set, so that most are answered from what was decided about another.
+    #[test]
+    fn what_was_decided_is_what_would_be_decided(
+        policies in prop::collection::vec(some_policy(), 1..6),
+        questions in prop::collection::vec(
+            (some_identity(), prop::sample::select(rows()), some_resource(), any::<bool>()),
+            64,
+        ),
+    ) {
+        // What the schema finds impossible is no policy; the others stay.
+        let valid = policies.iter().enumerate().filter_map(|(number, text)| {
+            PolicyFile::parse(&format!("{number}.cedar"), text).ok()
+        });
+        let files: Vec<PolicyFile> = valid.collect();
+        let policies = CedarPolicies::new(&files);
+        for (who, row, resource, validate_only) in questions {
+            let identity = identity(&who);
+            for resource in [resource.clone(), resource.seen_by(&identity)] {
+                let resource = &resource;
+                let question = Question { identity: &identity, row, resource, validate_only };
+                let (kept, made) = (policies.decide(&question), policies.evaluate(&question));
+                prop_assert_eq!(kept, made, "{} {} {:?}", who, row.path, resource);
+            }
+        }
+    }
+}
+
+/// However many callers and names there are, there are as many decisions as policies can tell apart.
+#[test]
+fn ten_thousand_callers_and_names_are_one_case() {
+    let policies =
+        beside_default("forbid (principal == Tenant::\"t7\", action, resource == Dag::\"t7/d7\");");
+    for number in 0..10_000 {
+        let name = format!("tenants/t{number}/dags/d{number}");
+        let allowed = may(&policies, &format!("tenant/t{number}"), "GetDag", &name);
+        assert_eq!(allowed, number != 7, "{name}");
+    }
+    assert_eq!(policies.decided.len(), 2);
+}
