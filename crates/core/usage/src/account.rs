@@ -1,0 +1,196 @@
+//! Accounts: what one DAG has used of one card, or what is left of a tenant's many.
+
+use serde::{Deserialize, Serialize};
+use snic_domain::{CardId, DagId, DagUid, TenantId};
+
+use crate::meter::{Amounts, Meter};
+use crate::pages::{Entry, Level, Page};
+use crate::saved::SavedAccount;
+
+/// Names an account.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct AccountKey {
+    /// The card that was used.
+    pub card: CardId,
+    /// User of the card.
+    pub part: AccountPart,
+}
+
+/// User of a card.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AccountPart {
+    /// One DAG.
+    Dag(DagUid),
+    /// DAGs of a tenant beyond those that have accounts of their own.
+    Rest(TenantId),
+}
+
+/// Rates at which a DAG uses a card while time passes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rates {
+    /// Promised bandwidth, in bits per second.
+    pub promised: u64,
+    /// Regions with an instance of it.
+    pub regions: u32,
+}
+
+/// Remainders of meters of time, below one unit. They are carried on, so an account as a whole is rounded down once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Remainders {
+    /// Nanoseconds below a millisecond.
+    life: u64,
+    /// Bits per second × nanoseconds, below 10^12.
+    promised: u64,
+    /// Regions × nanoseconds, below a million.
+    regions: u64,
+}
+
+/// Adds to a remainder; returns the whole units.
+fn carry(rest: &mut u64, more: u128, unit: u64) -> u64 {
+    let sum = u128::from(*rest) + more;
+    *rest = (sum % u128::from(unit)) as u64;
+    u64::try_from(sum / u128::from(unit)).unwrap_or(u64::MAX)
+}
+
+/// Usage of one user of a card.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    saved: SavedAccount,
+    minute: Page,
+    hour: Page,
+}
+
+impl Account {
+    /// An account that begins in this second.
+    pub(crate) fn new(tenant: TenantId, dag: Option<DagId>, second: u64) -> Self {
+        Self {
+            saved: SavedAccount {
+                tenant,
+                dag,
+                begun: second,
+                ended: None,
+                remainders: Remainders::default(),
+                open: Amounts::default(),
+                fine: Page::default(),
+            },
+            minute: Page::default(),
+            hour: Page::default(),
+        }
+    }
+
+    pub(crate) fn restore(saved: SavedAccount) -> Self {
+        Self { saved, minute: Page::default(), hour: Page::default() }
+    }
+
+    pub(crate) fn restore_page(&mut self, level: Level, page: Page) {
+        *self.page_mut(level) = page;
+    }
+
+    /// Its own record.
+    pub(crate) const fn saved(&self) -> &SavedAccount {
+        &self.saved
+    }
+
+    /// Owner of the DAG.
+    pub const fn tenant(&self) -> &TenantId {
+        &self.saved.tenant
+    }
+
+    /// Name of the DAG; `None` for those without accounts of their own.
+    pub const fn dag(&self) -> Option<&DagId> {
+        self.saved.dag.as_ref()
+    }
+
+    /// Second in which it began, since 1970.
+    pub const fn begun(&self) -> u64 {
+        self.saved.begun
+    }
+
+    /// Second in which the DAG left the card, if it did.
+    pub const fn ended(&self) -> Option<u64> {
+        self.saved.ended
+    }
+
+    /// The page that is being filled.
+    pub const fn page(&self, level: Level) -> &Page {
+        match level {
+            Level::Fine => &self.saved.fine,
+            Level::Minute => &self.minute,
+            Level::Hour => &self.hour,
+        }
+    }
+
+    const fn page_mut(&mut self, level: Level) -> &mut Page {
+        match level {
+            Level::Fine => &mut self.saved.fine,
+            Level::Minute => &mut self.minute,
+            Level::Hour => &mut self.hour,
+        }
+    }
+
+    /// Amounts since the last interval was closed.
+    pub const fn open(&self) -> &Amounts {
+        &self.saved.open
+    }
+
+    /// Adds to a meter.
+    const fn add(&mut self, meter: Meter, amount: u64) {
+        self.saved.open.add(meter, amount);
+    }
+
+    /// Adds what rows have counted.
+    pub(crate) const fn add_all(&mut self, amounts: &Amounts) {
+        self.saved.open.add_all(amounts);
+    }
+
+    /// A DAG has used the card for so many nanoseconds at these rates.
+    pub(crate) fn add_time(&mut self, nanos: u64, rates: Rates) {
+        let (rest, time) = (&mut self.saved.remainders, u128::from(nanos));
+        let life = carry(&mut rest.life, time, 1_000_000);
+        let promised =
+            carry(&mut rest.promised, time * u128::from(rates.promised), 1_000_000_000_000);
+        let regions = carry(&mut rest.regions, time * u128::from(rates.regions), 1_000_000);
+        self.add(Meter::Life, life);
+        self.add(Meter::Promised, promised);
+        self.add(Meter::Regions, regions);
+    }
+
+    /// The DAG is on the card, again or still.
+    pub(crate) const fn reopen(&mut self) {
+        self.saved.ended = None;
+    }
+
+    /// The DAG has left the card.
+    pub(crate) const fn end(&mut self, second: u64) {
+        self.saved.ended = Some(second);
+    }
+
+    /// Closes the interval from `start` to `end`; returns whether there was anything in it.
+    pub(crate) fn close(&mut self, start: u64, end: u64) -> bool {
+        let amounts = std::mem::take(&mut self.saved.open);
+        if amounts.is_zero() {
+            return false;
+        }
+        self.saved.fine.push(Entry { start, end, amounts });
+        true
+    }
+
+    /// Takes out the page of this length if time has come to a later one, and adds its sum to the next length.
+    pub(crate) fn turn(&mut self, level: Level, second: u64) -> Option<Page> {
+        let is_full = self.page(level).start(level)? + level.page() <= second;
+        if !is_full {
+            return None;
+        }
+        let page = std::mem::take(self.page_mut(level));
+        if let (Some(next), Some(sum)) = (level.next(), page.sum()) {
+            self.page_mut(next).push(sum);
+        }
+        Some(page)
+    }
+
+    /// Whether its last interval is closed and all its pages are full.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.saved.open.is_zero() && Level::ALL.iter().all(|level| self.page(*level).is_empty())
+    }
+}

@@ -1,0 +1,488 @@
+//! All cards and accounts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use snic_domain::{Bandwidth, CardId, DagId, DagUid, TenantId, Timestamp};
+use snic_tables::CardCounters;
+
+use crate::account::{Account, AccountKey, AccountPart, Rates};
+use crate::card::{CardBook, Charged, Tick};
+use crate::meter::Amounts;
+use crate::pages::{Level, PageRange};
+use crate::saved::{UsageKey, UsageRecord, UsageWrite};
+
+/// Accounts of DAGs that left that are kept apart, by tenant. Beyond, a tenant's next DAGs are counted together, so that one that creates
+/// and deletes them without end fills its own account and no disk.
+pub const ENDED_ACCOUNTS_MAX: usize = 256;
+
+/// Seconds by which a close is later while intervals are ahead of the host's clock, for it was set back: they are as long, and in ten
+/// times as long as it was set back by they are where they belong again.
+const CATCH_UP: u64 = 1;
+
+/// Changes on a card that wait for its first reading; with more it is said to have had no time in between.
+const WAITING_MAX: usize = 4_096;
+
+/// Seconds from one sweep to the next.
+const SWEEP: u64 = 60;
+/// Most seconds that pages have become older by when one sweep removes them.
+const SWEPT_MAX: u64 = 3_600;
+
+const NANOS: u64 = 1_000_000_000;
+
+/// Counters of a card.
+#[derive(Debug, Clone, Copy)]
+pub struct Reading<'a> {
+    /// Host's time.
+    pub now: Timestamp,
+    /// Frequency of the card's clock.
+    pub clock_hz: u64,
+    /// Most that the card's ports carry.
+    pub line: Bandwidth,
+    /// The counters, in the order of rows.
+    pub counters: &'a CardCounters,
+}
+
+/// Ages up to which intervals are kept, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    /// Of ten seconds.
+    pub fine: u64,
+    /// Of a minute.
+    pub minute: u64,
+    /// Of an hour; older ones are gone.
+    pub hour: u64,
+}
+
+impl Default for Retention {
+    /// A day, 31 days, and two years.
+    fn default() -> Self {
+        Self { fine: 86_400, minute: 31 * 86_400, hour: 730 * 86_400 }
+    }
+}
+
+impl Retention {
+    const fn of(&self, level: Level) -> u64 {
+        match level {
+            Level::Fine => self.fine,
+            Level::Minute => self.minute,
+            Level::Hour => self.hour,
+        }
+    }
+
+    /// Beginning of the first page of this length that is kept. Pages of a shorter length are kept from the beginning of an interval
+    /// of the longer one on, so a range is read from each length without overlap.
+    pub const fn kept_from(&self, level: Level, second: u64) -> u64 {
+        level.page_of(second.saturating_sub(self.of(level)))
+    }
+
+    /// The pages that a range is read from: the shortest intervals that are kept.
+    pub fn ranges(&self, from: u64, to: u64, second: u64) -> [PageRange; 3] {
+        let fine = self.kept_from(Level::Fine, second).clamp(from, to.max(from));
+        let minute = self.kept_from(Level::Minute, second).clamp(from, fine);
+        [
+            PageRange { level: Level::Hour, from, to: minute },
+            PageRange { level: Level::Minute, from: minute, to: fine },
+            PageRange { level: Level::Fine, from: fine, to },
+        ]
+    }
+}
+
+/// A DAG on a card.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct DagOnCard {
+    tenant: TenantId,
+    dag: DagId,
+    uid: DagUid,
+}
+
+/// A change of where a DAG is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum PlaceChange {
+    Placed(DagOnCard, Rates),
+    Left(DagUid),
+}
+
+impl PlaceChange {
+    const fn uid(&self) -> DagUid {
+        match self {
+            Self::Placed(DagOnCard { uid, .. }, _) | Self::Left(uid) => *uid,
+        }
+    }
+}
+
+/// What all DAGs have used of all cards.
+#[derive(Debug, Default)]
+pub struct Book {
+    cards: BTreeMap<CardId, CardBook>,
+    accounts: BTreeMap<AccountKey, Account>,
+    /// Changes on cards that were not read since the start.
+    waiting: BTreeMap<CardId, Vec<(Timestamp, PlaceChange)>>,
+    /// Accounts that ended, by tenant.
+    ended: BTreeMap<TenantId, usize>,
+    /// Second up to which intervals are closed; the open one begins with it.
+    closed: Option<u64>,
+    /// Second of the next close.
+    due: u64,
+    /// Second of the last sweep.
+    swept: u64,
+    /// Accounts whose records differ from what they are.
+    dirty: BTreeSet<AccountKey>,
+    dirty_cards: BTreeSet<CardId>,
+    writes: Vec<UsageWrite>,
+}
+
+fn open_page(key: &AccountKey, account: &Account, level: Level) -> UsageWrite {
+    let page = account.page(level);
+    match page.is_empty() {
+        true => UsageWrite::Remove(UsageKey::OpenPage(key.clone(), level)),
+        false => UsageWrite::Put(UsageRecord::OpenPage(key.clone(), level, page.clone())),
+    }
+}
+
+const fn second(now: Timestamp) -> u64 {
+    now.as_nanos() / NANOS
+}
+
+impl Book {
+    /// The book that wrote these records, in any order.
+    pub fn restore(records: impl IntoIterator<Item = UsageRecord>) -> Self {
+        let mut book = Self::default();
+        let mut pages = Vec::new();
+        for record in records {
+            match record {
+                UsageRecord::Closed(second) => {
+                    book.closed = Some(second);
+                    // The last sweep may have been up to a minute before, and its writes may be missing.
+                    book.swept = second.saturating_sub(2 * SWEEP);
+                }
+                UsageRecord::Card(card, saved) => book.card(&card).restore(saved),
+                UsageRecord::Row(card, saved) => book.card(&card).restore_row(saved),
+                UsageRecord::Account(key, saved) => {
+                    book.count_ended(&saved.tenant, saved.ended.is_some(), true);
+                    book.accounts.insert(key, Account::restore(saved));
+                }
+                UsageRecord::OpenPage(key, level, page) => pages.push((key, level, page)),
+                UsageRecord::FullPage(..) => {}
+            }
+        }
+        for (key, level, page) in pages {
+            if let Some(account) = book.accounts.get_mut(&key) {
+                account.restore_page(level, page);
+            }
+        }
+        book
+    }
+
+    fn card(&mut self, card: &CardId) -> &mut CardBook {
+        self.cards.entry(card.clone()).or_default()
+    }
+
+    fn count_ended(&mut self, tenant: &TenantId, is_ended: bool, more: bool) {
+        if !is_ended {
+            return;
+        }
+        let count = self.ended.entry(tenant.clone()).or_default();
+        *count = if more { *count + 1 } else { count.saturating_sub(1) };
+        if *count == 0 {
+            self.ended.remove(tenant);
+        }
+    }
+
+    /// Whether a DAG that gets this row of a card is charged for its own packets alone.
+    pub fn is_clear(&self, card: &CardId, row: u16) -> bool {
+        let waits = self
+            .waiting
+            .get(card)
+            .is_some_and(|waiting| waiting.iter().any(|(_, change)| change.uid().row() == row));
+        !waits && self.cards.get(card).is_none_or(|card| card.is_clear(row))
+    }
+
+    /// A DAG is on a card and uses it at these rates from now on; nothing changes where it is and does.
+    pub fn place(
+        &mut self,
+        now: Timestamp,
+        card: &CardId,
+        (tenant, dag, uid): (&TenantId, &DagId, DagUid),
+        rates: Rates,
+    ) {
+        let is_noted = self.waiting.contains_key(card);
+        let held = self.card(card).held(uid);
+        if !is_noted && held.is_some_and(|(_, before)| before == rates) {
+            return;
+        }
+        let dag = DagOnCard { tenant: tenant.clone(), dag: dag.clone(), uid };
+        self.change(now, card, PlaceChange::Placed(dag, rates));
+    }
+
+    /// A DAG is not on a card any more. Its packets that are still counted are its own.
+    pub fn leave(&mut self, now: Timestamp, card: &CardId, uid: DagUid) {
+        let is_noted = self.waiting.contains_key(card);
+        if is_noted || self.card(card).held(uid).is_some() {
+            self.change(now, card, PlaceChange::Left(uid));
+        }
+    }
+
+    /// After a start only the card knows how much time has passed: a change waits for its first reading.
+    fn change(&mut self, now: Timestamp, card: &CardId, change: PlaceChange) {
+        if !self.card(card).is_unread() {
+            let time = self.card(card).time(now);
+            return self.apply(now, time, card, change);
+        }
+        let waiting = self.waiting.entry(card.clone()).or_default();
+        waiting.push((now, change));
+        if waiting.len() >= WAITING_MAX {
+            self.apply_waiting(card);
+        }
+    }
+
+    /// Makes changes that waited, each at the time of the card that it then had.
+    fn apply_waiting(&mut self, card: &CardId) {
+        for (now, change) in self.waiting.remove(card).unwrap_or_default() {
+            let time = self.card(card).time(now);
+            self.apply(now, time, card, change);
+        }
+    }
+
+    fn apply(&mut self, now: Timestamp, time: u64, card: &CardId, change: PlaceChange) {
+        match change {
+            PlaceChange::Placed(dag, rates) => match self.card(card).held(dag.uid) {
+                Some((_, before)) if before == rates => {}
+                Some(_) => {
+                    let charged = self.card(card).charge(time, dag.uid, Some(rates));
+                    self.charge(card, charged);
+                }
+                None => self.begin(second(now), time, card, (dag, rates)),
+            },
+            PlaceChange::Left(uid) => self.end(second(now), time, card, uid),
+        }
+    }
+
+    fn begin(&mut self, second: u64, time: u64, card: &CardId, (name, rates): (DagOnCard, Rates)) {
+        let DagOnCard { tenant, dag, uid } = name;
+        let own = AccountKey { card: card.clone(), part: AccountPart::Dag(uid) };
+        let has_room = self.ended.get(&tenant).is_none_or(|ended| *ended < ENDED_ACCOUNTS_MAX);
+        let is_own = has_room || self.accounts.contains_key(&own);
+        let (part, dag) = match is_own {
+            true => (own.part, Some(dag)),
+            false => (AccountPart::Rest(tenant.clone()), None),
+        };
+        let key = AccountKey { card: card.clone(), part: part.clone() };
+        let was_ended = self.accounts.get(&key).is_some_and(|account| account.ended().is_some());
+        self.count_ended(&tenant, was_ended, false);
+        let new = || Account::new(tenant, dag, second);
+        self.accounts.entry(key.clone()).or_insert_with(new).reopen();
+        let before = self.card(card).take(time, uid, part, rates);
+        self.dirty.insert(key);
+        // The row's record is the next owner's: what the one before has used must be stored with it.
+        self.charge(card, before);
+    }
+
+    fn end(&mut self, second: u64, time: u64, card: &CardId, uid: DagUid) {
+        let charged = self.card(card).charge(time, uid, None);
+        let Some(part) = charged.as_ref().map(|charged| charged.account.clone()) else { return };
+        self.charge(card, charged);
+        let key = AccountKey { card: card.clone(), part };
+        if let (AccountPart::Dag(_), Some(account)) = (&key.part, self.accounts.get_mut(&key)) {
+            account.end(second);
+            let tenant = account.tenant().clone();
+            self.count_ended(&tenant, true, true);
+        }
+    }
+
+    /// UIDs of the DAGs that the book has on a card.
+    pub fn held(&self, card: &CardId) -> Vec<DagUid> {
+        self.cards.get(card).map(CardBook::all_held).unwrap_or_default()
+    }
+
+    /// A card was read back, and has this boot id.
+    pub fn booted(&mut self, now: Timestamp, card: &CardId, boot: u32) {
+        if self.card(card).booted(now, boot) {
+            self.write_all(card);
+            self.apply_waiting(card);
+        }
+    }
+
+    /// Another device is in the place of a card, or the card was removed.
+    pub fn replaced(&mut self, card: &CardId) {
+        self.card(card).replaced();
+        self.write_all(card);
+    }
+
+    /// Takes in the counters of a card. `is_active` says whether a row is in the card's tables, or is about to be. They are stored with
+    /// the next close: until then the card has them. Time O(rows of the reading).
+    pub fn read(&mut self, card: &CardId, reading: &Reading<'_>, is_active: impl Fn(u16) -> bool) {
+        let tick = match self.cards.get_mut(card) {
+            Some(known) => known.tick(reading),
+            None => self.card(card).tick(reading),
+        };
+        let Tick::Passed { bytes_most, is_news } = tick else { return };
+        if !self.waiting.is_empty() {
+            self.apply_waiting(card);
+        }
+        if let Some(known) = self.cards.get_mut(card) {
+            known.count(reading.counters, bytes_most, is_active);
+        }
+        if is_news {
+            self.write_all(card);
+        }
+    }
+
+    fn charge(&mut self, card: &CardId, charged: impl IntoIterator<Item = Charged>) {
+        for Charged { account, amounts, nanos, rates } in charged {
+            let key = AccountKey { card: card.clone(), part: account };
+            if let Some(account) = self.accounts.get_mut(&key) {
+                account.add_all(&amounts);
+                account.add_time(nanos, rates);
+            }
+            self.dirty.insert(key);
+        }
+    }
+
+    /// Stores a card with all its rows: their counters begin elsewhere.
+    fn write_all(&mut self, card: &CardId) {
+        self.dirty_cards.insert(card.clone());
+        let parts = self.card(card).accounts().cloned().collect::<Vec<_>>();
+        let keys = parts.into_iter().map(|part| AccountKey { card: card.clone(), part });
+        self.dirty.extend(keys);
+    }
+
+    /// Second up to which intervals are closed.
+    pub const fn closed(&self) -> Option<u64> {
+        self.closed
+    }
+
+    /// Closes the interval if it is over: amounts of all accounts, and the counters that they are of. Time O(accounts), once in ten
+    /// seconds.
+    pub fn close(&mut self, now: Timestamp, retention: &Retention) {
+        let (second, interval) = (second(now), Level::Fine.interval());
+        let Some(start) = self.closed else {
+            self.closed = Some(second / interval * interval);
+            self.due = second / interval * interval + interval;
+            self.swept = second;
+            return;
+        };
+        if self.due == 0 {
+            // After a start: where the clock was set back meanwhile, an interval from now.
+            self.due = (start + interval).min(second + interval + CATCH_UP);
+        }
+        if second < self.due {
+            return;
+        }
+        let end = (second / interval * interval).max(start + interval);
+        self.closed = Some(end);
+        let is_ahead = end > second;
+        self.due = if is_ahead { second + interval + CATCH_UP } else { end + interval };
+        self.writes.push(UsageWrite::Put(UsageRecord::Closed(end)));
+        let cards: Vec<CardId> = self.cards.keys().cloned().collect();
+        for card in &cards {
+            let charged = self.card(card).charge_all(now);
+            self.charge(card, charged);
+            self.dirty_cards.insert(card.clone());
+        }
+        for (key, account) in &mut self.accounts {
+            if account.close(start, end) {
+                self.dirty.insert(key.clone());
+            }
+            for level in Level::ALL {
+                let Some(page) = account.turn(level, end) else { continue };
+                self.dirty.insert(key.clone());
+                let full = UsageRecord::FullPage(key.clone(), level, page);
+                self.writes.push(UsageWrite::Put(full));
+                let changed = [Some(level), level.next()].into_iter().flatten();
+                let changed = changed.filter(|level| *level != Level::Fine);
+                self.writes.extend(changed.map(|level| open_page(key, account, level)));
+            }
+        }
+        self.sweep(end, retention);
+    }
+
+    /// Removes pages that are too old, once a minute, and accounts without pages. Time O(accounts).
+    fn sweep(&mut self, end: u64, retention: &Retention) {
+        let before = self.swept;
+        if before / SWEEP == end / SWEEP {
+            return;
+        }
+        // After a long time without the daemon, a part at a time.
+        let now = end.min(before + SWEPT_MAX);
+        self.swept = now;
+        let mut gone = Vec::new();
+        for (key, account) in &self.accounts {
+            let last = account.ended().unwrap_or(now);
+            for level in Level::ALL {
+                let first = retention.kept_from(level, before).max(level.page_of(account.begun()));
+                // Packets are counted for a while after it has left.
+                let until =
+                    retention.kept_from(level, now).min(level.page_of(last) + 2 * level.page());
+                let starts = (first..until.max(first)).step_by(level.page() as usize);
+                let keys = starts.map(|start| UsageKey::FullPage(key.clone(), level, start));
+                self.writes.extend(keys.map(UsageWrite::Remove));
+            }
+            let is_old = last + 2 * Level::Hour.page() < retention.kept_from(Level::Hour, now);
+            if account.ended().is_some() && is_old && account.is_at_rest() {
+                gone.push(key.clone());
+            }
+        }
+        for key in gone {
+            if let Some(account) = self.accounts.remove(&key) {
+                self.count_ended(account.tenant(), true, false);
+            }
+            self.dirty.remove(&key);
+            self.writes.push(UsageWrite::Remove(UsageKey::Account(key)));
+        }
+    }
+
+    /// Takes the changes of its records. They are durable together or not at all, and in this order.
+    pub fn take_writes(&mut self) -> Vec<UsageWrite> {
+        let mut writes = std::mem::take(&mut self.writes);
+        for key in std::mem::take(&mut self.dirty) {
+            let Some(account) = self.accounts.get_mut(&key) else { continue };
+            let mut rows = Vec::new();
+            if let Some(card) = self.cards.get_mut(&key.card) {
+                // The counters that a row's record says were taken in, and the amounts of its account, are of one moment.
+                account.add_all(&card.take_pending(&key.part));
+                rows = card.rows_of(&key.part);
+            }
+            for row in rows {
+                writes.push(UsageWrite::Put(UsageRecord::Row(key.card.clone(), row)));
+            }
+            // Times of rows are of the card's time, and its cycles say how far that had come.
+            self.dirty_cards.insert(key.card.clone());
+            writes.push(UsageWrite::Put(UsageRecord::Account(key, account.saved().clone())));
+        }
+        for id in std::mem::take(&mut self.dirty_cards) {
+            let saved = self.card(&id).saved();
+            writes.push(UsageWrite::Put(UsageRecord::Card(id, saved)));
+        }
+        writes
+    }
+
+    /// All accounts, by key.
+    pub fn accounts(&self) -> impl Iterator<Item = (&AccountKey, &Account)> {
+        self.accounts.iter()
+    }
+
+    /// Amounts of one account since the last close.
+    pub fn open(&mut self, key: &AccountKey) -> Amounts {
+        let Some(account) = self.accounts.get_mut(key) else { return Amounts::ZERO };
+        if let Some(card) = self.cards.get_mut(&key.card) {
+            account.add_all(&card.take_pending(&key.part));
+        }
+        *account.open()
+    }
+
+    /// Each invariant, recomputed.
+    ///
+    /// # Errors
+    /// One is broken: which.
+    pub fn check(&self) -> Result<(), String> {
+        self.cards.iter().try_for_each(|(card, book)| {
+            book.check().map_err(|broken| format!("usage of card {card}: {broken}"))
+        })?;
+        let ended = self.accounts.values().filter(|account| account.ended().is_some()).count();
+        let counted = self.ended.values().sum::<usize>();
+        match ended == counted {
+            true => Ok(()),
+            false => Err(format!("{ended} accounts have ended, {counted} are counted")),
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! The book of usage: what each DAG has used of a card, by intervals that add up exactly.
+//!
+//! Pure: readings of counters, places of DAGs and times in, records out. Nothing is estimated. All amounts are integers, each
+//! interval holds what was added since the interval before it was closed, and remainders are carried on, so intervals add up to
+//! totals to the last unit.
+//!
+//! ```text
+//!  place, leave ──► CardBook: clock, rows ──► Account: amounts since the last close
+//!  booted, read ──►   (one a card)                │ close, once in ten seconds
+//!                                                 ▼
+//!                                     fine page ──► minute page ──► hour page
+//!                                     (a minute)    (an hour)       (a day)
+//! ```
+//!
+//! *Counters.* A card counts by row of its DAG table since it was powered up. The book remembers for each row its owner and the
+//! counters that were taken in, and both are stored with the amounts in one batch. After a crash the next reading continues from there:
+//! nothing is lost or counted twice while the card lives. A row keeps its owner until another DAG gets it; [`Book::is_clear`] says
+//! when its last packet is counted, so that the next owner is charged for its own packets alone.
+//!
+//! *Time* is the card's own, by cycles of its clock ([`CardClock`]): a host whose clock is set loses and invents none.
+//!
+//! *Gaps.* Counters that went back, jumped, or were lost with the card's power are a gap with a reason and a length, never an estimate.
+
+#![warn(clippy::missing_errors_doc, missing_docs)]
+
+mod account;
+mod book;
+mod card;
+mod clock;
+mod meter;
+mod pages;
+mod saved;
+mod series;
+
+#[cfg(test)]
+mod tests;
+
+pub use account::{Account, AccountKey, AccountPart, Rates};
+pub use book::{Book, Reading, Retention};
+pub use clock::CardClock;
+pub use meter::{Amounts, Gap, Meter, MeterUnit};
+pub use pages::{Entry, Level, Page, PageRange};
+pub use saved::{SavedAccount, SavedCard, SavedRow, UsageKey, UsageRecord, UsageWrite};
+pub use series::{Point, Series};

@@ -1,0 +1,242 @@
+//! Meters and amounts.
+
+use serde::de::{SeqAccess, Visitor};
+use serde::ser::SerializeSeq;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use snic_tables::DropCause;
+
+/// Unit of a meter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MeterUnit {
+    /// Milliseconds.
+    Milliseconds,
+    /// Thousands of bits: bits per second of a promise, times seconds, divided by 1,000.
+    Kilobits,
+    /// Bytes of packets.
+    Bytes,
+    /// Packets.
+    Packets,
+}
+
+impl MeterUnit {
+    /// Word for people.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Milliseconds => "ms",
+            Self::Kilobits => "kbit",
+            Self::Bytes => "bytes",
+            Self::Packets => "packets",
+        }
+    }
+}
+
+/// Reason for a gap. The time of a gap is counted, in milliseconds of the card's clock, at least 1 where there was one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Gap {
+    /// The card was not read for a while, and its counters went on: nothing is missing, but when in this time it was used is not known.
+    Late,
+    /// The card lost its counters with its power, or was reset: what it counted after the last reading is missing.
+    CardRestarted,
+    /// Counters were smaller than before although the card did not restart: what they counted in between is missing.
+    CountersBack,
+    /// Counters rose by more than the card's ports carry: not counted.
+    CountersJumped,
+    /// The card was used before its counters were read for the first time: what it counted until then is missing.
+    FirstReading,
+    /// The row was given to the next DAG before the last packets of the one before were counted: some may be in the other's amounts.
+    RowReused,
+}
+
+impl Gap {
+    /// All reasons, in the order of their meters.
+    pub const ALL: [Self; 6] = [
+        Self::Late,
+        Self::CardRestarted,
+        Self::CountersBack,
+        Self::CountersJumped,
+        Self::FirstReading,
+        Self::RowReused,
+    ];
+
+    /// Name for people and files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Late => "gap_late",
+            Self::CardRestarted => "gap_card_restarted",
+            Self::CountersBack => "gap_counters_back",
+            Self::CountersJumped => "gap_counters_jumped",
+            Self::FirstReading => "gap_first_reading",
+            Self::RowReused => "gap_row_reused",
+        }
+    }
+}
+
+/// A quantity that is counted. The numbers of meters are part of the records: new ones are added at the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Meter {
+    /// Time on the card.
+    Life,
+    /// Promised bandwidth × time.
+    Promised,
+    /// Regions with an instance of the DAG × time.
+    Regions,
+    /// Bytes that came in, before rate limiting.
+    BytesIn,
+    /// Bytes that went out.
+    BytesServed,
+    /// Packets that came in.
+    PacketsIn,
+    /// Packets that went out.
+    PacketsServed,
+    /// Packets that were dropped.
+    Dropped(DropCause),
+    /// Time in which something is missing or not known.
+    Gap(Gap),
+}
+
+/// Meters before those of drops.
+const PLAIN: [Meter; 7] = [
+    Meter::Life,
+    Meter::Promised,
+    Meter::Regions,
+    Meter::BytesIn,
+    Meter::BytesServed,
+    Meter::PacketsIn,
+    Meter::PacketsServed,
+];
+const CAUSES: usize = DropCause::ALL.len();
+/// First number of a gap: room for more causes of drops before it.
+const FIRST_GAP: usize = 32;
+/// Number of meters.
+const METERS: usize = PLAIN.len() + CAUSES + Gap::ALL.len();
+
+impl Meter {
+    /// All meters, in their order.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let drops = DropCause::ALL.into_iter().map(Self::Dropped);
+        PLAIN.into_iter().chain(drops).chain(Gap::ALL.into_iter().map(Self::Gap))
+    }
+
+    /// Place in [`Meter::all`].
+    const fn index(self) -> usize {
+        match self {
+            Self::Life => 0,
+            Self::Promised => 1,
+            Self::Regions => 2,
+            Self::BytesIn => 3,
+            Self::BytesServed => 4,
+            Self::PacketsIn => 5,
+            Self::PacketsServed => 6,
+            Self::Dropped(cause) => PLAIN.len() + cause as usize,
+            Self::Gap(gap) => PLAIN.len() + CAUSES + gap as usize,
+        }
+    }
+
+    /// Its number in records, which never changes.
+    const fn number(self) -> usize {
+        match self {
+            Self::Gap(gap) => FIRST_GAP + gap as usize,
+            other => other.index(),
+        }
+    }
+
+    fn of_number(number: usize) -> Option<Self> {
+        Self::all().find(|meter| meter.number() == number)
+    }
+
+    /// Its unit.
+    pub const fn unit(self) -> MeterUnit {
+        match self {
+            Self::Life | Self::Regions | Self::Gap(_) => MeterUnit::Milliseconds,
+            Self::Promised => MeterUnit::Kilobits,
+            Self::BytesIn | Self::BytesServed => MeterUnit::Bytes,
+            Self::PacketsIn | Self::PacketsServed | Self::Dropped(_) => MeterUnit::Packets,
+        }
+    }
+}
+
+/// An amount for each meter.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Amounts([u64; METERS]);
+
+impl Amounts {
+    /// Nothing.
+    pub(crate) const ZERO: Self = Self([0; METERS]);
+
+    /// The amount of a meter.
+    pub const fn get(&self, meter: Meter) -> u64 {
+        self.0[meter.index()]
+    }
+
+    /// Adds to a meter.
+    pub(crate) const fn add(&mut self, meter: Meter, amount: u64) {
+        let sum = &mut self.0[meter.index()];
+        // 2^64 bytes are a terabit per second for four years and a half: one DAG in one interval never has them.
+        *sum = sum.saturating_add(amount);
+    }
+
+    /// Adds the amounts of another interval, meter by meter.
+    pub const fn add_all(&mut self, other: &Self) {
+        let mut at = 0;
+        while at < METERS {
+            self.0[at] = self.0[at].saturating_add(other.0[at]);
+            at += 1;
+        }
+    }
+
+    /// Whether nothing was used, and nothing is missing.
+    pub fn is_zero(&self) -> bool {
+        self.0.iter().all(|amount| *amount == 0)
+    }
+
+    /// The meters that are not zero, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = (Meter, u64)> {
+        Meter::all().zip(self.0).filter(|(_, amount)| *amount > 0)
+    }
+}
+
+impl std::fmt::Debug for Amounts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+/// A list of numbers of meters, each before its amount.
+impl Serialize for Amounts {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut list = serializer.serialize_seq(None)?;
+        for (meter, amount) in self.iter() {
+            list.serialize_element(&meter.number())?;
+            list.serialize_element(&amount)?;
+        }
+        list.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Amounts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct List;
+        impl<'de> Visitor<'de> for List {
+            type Value = Amounts;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("numbers of meters, each before its amount")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Amounts, A::Error> {
+                use serde::de::Error;
+                let mut amounts = Amounts::default();
+                while let Some(number) = list.next_element::<usize>()? {
+                    let meter = Meter::of_number(number)
+                        .ok_or_else(|| A::Error::custom(format!("no meter has number {number}")))?;
+                    let amount = list
+                        .next_element()?
+                        .ok_or_else(|| A::Error::custom(format!("meter {number} has no amount")))?;
+                    amounts.add(meter, amount);
+                }
+                Ok(amounts)
+            }
+        }
+        deserializer.deserialize_seq(List)
+    }
+}

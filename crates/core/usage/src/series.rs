@@ -1,0 +1,58 @@
+//! Usage over a range of time, by steps.
+
+use std::collections::BTreeMap;
+
+use crate::meter::Amounts;
+use crate::pages::{Entry, Page, PageRange};
+
+/// Usage of one step. What is in it began in it; an interval is never divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Point {
+    /// First second.
+    pub from: u64,
+    /// Second after the last: the end of the last interval that began in it, if that is later than the step's.
+    pub to: u64,
+    /// Sum of the intervals that began in it.
+    pub amounts: Amounts,
+}
+
+/// Collects intervals into steps.
+#[derive(Debug, Clone)]
+pub struct Series {
+    from: u64,
+    to: u64,
+    step: u64,
+    points: BTreeMap<u64, Point>,
+}
+
+impl Series {
+    /// Steps of `step` seconds, at least one, in the range from `from` to before `to`.
+    pub const fn new(from: u64, to: u64, step: u64) -> Self {
+        let step = if step == 0 { 1 } else { step };
+        Self { from, to, step, points: BTreeMap::new() }
+    }
+
+    /// Adds the intervals of a page that begin in this part of the range.
+    pub fn add(&mut self, part: PageRange, page: &Page) {
+        let begins_in = |entry: &&Entry| (part.from..part.to).contains(&entry.start);
+        page.entries().iter().filter(begins_in).for_each(|entry| self.add_entry(entry));
+    }
+
+    /// Adds an interval that begins in the range.
+    fn add_entry(&mut self, entry: &Entry) {
+        if entry.start < self.from || entry.start >= self.to {
+            return;
+        }
+        let from = self.from + (entry.start - self.from) / self.step * self.step;
+        let to = from.saturating_add(self.step).min(self.to);
+        let point =
+            self.points.entry(from).or_insert(Point { from, to, amounts: Amounts::default() });
+        point.to = point.to.max(entry.end);
+        point.amounts.add_all(&entry.amounts);
+    }
+
+    /// The steps with usage, the first one first.
+    pub fn points(self) -> impl Iterator<Item = Point> {
+        self.points.into_values()
+    }
+}

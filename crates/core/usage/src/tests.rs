@@ -1,0 +1,704 @@
+//! The book against a list of all that happened, added up.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use snic_domain::{Bandwidth, CardId, DagId, DagUid, TenantId, Timestamp};
+use snic_tables::{CardCounters, DagCounters, DropCause};
+
+use crate::{
+    AccountKey, AccountPart, Amounts, Book, Gap, Level, Meter, Page, Rates, Reading, Retention,
+    SavedAccount, SavedCard, SavedRow, Series, UsageKey, UsageRecord, UsageWrite,
+};
+
+const SECOND: u64 = 1_000_000_000;
+/// Time at which tests begin: in the middle of a minute, an hour and a day.
+const BEGIN: u64 = 1_700_000_003 * SECOND;
+/// Cycles a second that are no divisor of a nanosecond.
+const HZ: u64 = 322_265_625;
+
+fn card() -> CardId {
+    CardId::new("card0").expect("a label")
+}
+
+fn tenant() -> TenantId {
+    TenantId::new("acme").expect("a label")
+}
+
+fn dag() -> DagId {
+    DagId::new("web").expect("a label")
+}
+
+fn rates(promised: u64) -> Rates {
+    Rates { promised, regions: 2 }
+}
+
+fn key_of(uid: DagUid) -> AccountKey {
+    AccountKey { card: card(), part: AccountPart::Dag(uid) }
+}
+
+/// What a store holds: values as JSON, so that each record is written and read back.
+#[derive(Debug, Clone, Default)]
+struct Records(BTreeMap<String, String>);
+
+fn json<T: serde::Serialize>(value: &T) -> String {
+    serde_json::to_string(value).expect("a record")
+}
+
+fn read<T: serde::de::DeserializeOwned>(text: &str) -> T {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+impl Records {
+    fn apply(&mut self, writes: &[UsageWrite]) {
+        for write in writes {
+            match write {
+                UsageWrite::Remove(key) => drop(self.0.remove(&key.to_string())),
+                UsageWrite::Put(record) => {
+                    let value = match record {
+                        UsageRecord::Closed(second) => json(second),
+                        UsageRecord::Card(_, saved) => json(saved),
+                        UsageRecord::Row(_, saved) => json(saved),
+                        UsageRecord::Account(_, saved) => json(saved),
+                        UsageRecord::OpenPage(_, _, page) | UsageRecord::FullPage(_, _, page) => {
+                            json(page)
+                        }
+                    };
+                    let key = record.key().to_string();
+                    let full = matches!(record, UsageRecord::FullPage(..));
+                    let before = self.0.insert(key.clone(), value);
+                    assert!(!full || before.is_none(), "{key} was written before");
+                }
+            }
+        }
+    }
+
+    /// All records but full pages, which a start does not read.
+    fn restore(&self) -> Book {
+        Book::restore(self.0.iter().filter_map(|(key, value)| {
+            assert!(UsageKey::parse(key).is_some_and(|parsed| parsed.to_string() == *key), "{key}");
+            Some(match UsageKey::parse(key)? {
+                UsageKey::Closed => UsageRecord::Closed(read(value)),
+                UsageKey::Card(card) => UsageRecord::Card(card, read::<SavedCard>(value)),
+                UsageKey::Row(card, _) => UsageRecord::Row(card, read::<SavedRow>(value)),
+                UsageKey::Account(key) => UsageRecord::Account(key, read::<SavedAccount>(value)),
+                UsageKey::OpenPage(key, level) => UsageRecord::OpenPage(key, level, read(value)),
+                UsageKey::FullPage(..) => return None,
+            })
+        }))
+    }
+
+    fn page(&self, key: UsageKey) -> Option<Page> {
+        self.0.get(&key.to_string()).map(|value| read(value))
+    }
+
+    /// All that an account has: its open interval, its shortest page, and everything of longer intervals.
+    fn billed(&self, key: &AccountKey, retention: &Retention) -> Amounts {
+        // Where the clock was set back, intervals are ahead of it for a while.
+        let now = self.0.get(&UsageKey::Closed.to_string()).map_or(0, |closed| read(closed));
+        let Some(account) = self.0.get(&UsageKey::Account(key.clone()).to_string()) else {
+            return Amounts::default();
+        };
+        let account: SavedAccount = read(account);
+        let mut sum = account.open;
+        for point in self.series(key, &account, retention, now, u64::MAX) {
+            sum.add_all(&point.1);
+        }
+        sum
+    }
+
+    /// Steps of the account's whole life, by the intervals that are kept.
+    fn series(
+        &self,
+        key: &AccountKey,
+        account: &SavedAccount,
+        retention: &Retention,
+        now: u64,
+        step: u64,
+    ) -> BTreeMap<u64, Amounts> {
+        let (from, to) = (0, now + 10 * 86_400);
+        let prefix = format!("{}{key}/", UsageKey::FULL_PAGES);
+        let full = self.0.range(prefix.clone()..).take_while(|(key, _)| key.starts_with(&prefix));
+        let full: Vec<(Level, Page)> = full
+            .filter_map(|(key, page)| match UsageKey::parse(key)? {
+                UsageKey::FullPage(_, level, _) => Some((level, read(page))),
+                _ => None,
+            })
+            .collect();
+        let mut series = Series::new(from, to, step);
+        for range in retention.ranges(from, to, now) {
+            let of_level = full.iter().filter(|(level, _)| *level == range.level);
+            of_level.for_each(|(_, page)| series.add(range, page));
+            let open = match range.level {
+                Level::Fine => account.fine.clone(),
+                level => self.page(UsageKey::OpenPage(key.clone(), level)).unwrap_or_default(),
+            };
+            series.add(range, &open);
+        }
+        series.points().map(|point| (point.from, point.amounts)).collect()
+    }
+}
+
+/// What happens to a card and its daemon.
+#[derive(Debug, Clone)]
+enum Act {
+    /// Packets of a DAG come in; some are dropped, and some are still under way at the next reading.
+    Packets {
+        which: usize,
+        packets: u64,
+        bytes: u64,
+        dropped: u64,
+    },
+    Pass {
+        millis: u64,
+    },
+    Read,
+    Place {
+        promised: u64,
+    },
+    Change {
+        which: usize,
+        promised: u64,
+    },
+    Leave {
+        which: usize,
+    },
+    /// The daemon dies; all but the last batches are durable, and it starts again after a while, its clock set by so much.
+    Crash {
+        lost: usize,
+        millis: u64,
+        clock: i64,
+    },
+    PowerCycle,
+    /// Counters begin again without a boot, which no card should do.
+    Reset,
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let clock = prop_oneof![
+        6 => Just(0_i64),
+        1 => Just(-86_400_000),
+        1 => Just(86_400_000),
+        1 => -30_000_i64..30_000
+    ];
+    prop_oneof![
+        8 => (0_usize..8, 1_u64..100, 60_u64..2_000, 0_u64..5)
+            .prop_map(|(which, packets, bytes, dropped)| Act::Packets { which, packets, bytes, dropped }),
+        8 => (1_u64..15_000).prop_map(|millis| Act::Pass { millis }),
+        4 => Just(Act::Read),
+        3 => (1_u64..40_000_000_000).prop_map(|promised| Act::Place { promised }),
+        1 => (0_usize..8, 1_u64..40_000_000_000)
+            .prop_map(|(which, promised)| Act::Change { which, promised }),
+        3 => (0_usize..8).prop_map(|which| Act::Leave { which }),
+        2 => (0_usize..4, 0_u64..200_000, clock)
+            .prop_map(|(lost, millis, clock)| Act::Crash { lost, millis, clock }),
+        1 => Just(Act::PowerCycle),
+    ]
+}
+
+/// DAGs on the card, with what each was promised.
+type Dags = BTreeMap<DagUid, u64>;
+
+/// DAGs after a batch, the length of the list of promises, and the time.
+type Truth = (Dags, usize, u64);
+
+/// A card, its daemon, and the list of all that happened.
+struct World {
+    book: Book,
+    records: Records,
+    /// Batches that are not durable, and what is true after each.
+    batches: Vec<(Vec<UsageWrite>, Truth)>,
+    dags: Dags,
+    durable: Truth,
+    /// Host's clock, and the true time.
+    host: u64,
+    time: u64,
+    boot: u32,
+    booted: u64,
+    counters: BTreeMap<u16, (DagCounters, [u64; DropCause::ALL.len()])>,
+    /// UID that the card's tables have for a row.
+    tables: BTreeMap<u16, DagUid>,
+    incarnations: BTreeMap<u16, u32>,
+    /// Everything that the card counted, and that each DAG was promised, one by one.
+    packets: Vec<(DagUid, u64, u64, u64)>,
+    promises: Vec<(DagUid, u64, u64)>,
+    /// The most that may be missing: counted after the last reading before the power failed.
+    lost: BTreeMap<DagUid, u64>,
+    /// DAGs that left before the card restarted.
+    gone: BTreeSet<DagUid>,
+    /// Something changed between a start and the first reading after it.
+    has_waited: bool,
+    retention: Retention,
+    reads_durably: bool,
+}
+
+impl World {
+    fn new() -> Self {
+        let mut world = Self {
+            book: Book::default(),
+            records: Records::default(),
+            batches: Vec::new(),
+            dags: Dags::new(),
+            durable: (Dags::new(), 0, 0),
+            host: BEGIN,
+            time: 0,
+            boot: 7,
+            booted: 0,
+            counters: BTreeMap::new(),
+            tables: BTreeMap::new(),
+            incarnations: BTreeMap::new(),
+            packets: Vec::new(),
+            promises: Vec::new(),
+            lost: BTreeMap::new(),
+            gone: BTreeSet::new(),
+            has_waited: false,
+            retention: Retention { fine: 120, minute: 7_200, hour: 100 * 86_400 },
+            reads_durably: true,
+        };
+        world.book.booted(world.now(), &card(), world.boot);
+        world.read();
+        world
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_nanos(self.host)
+    }
+
+    fn end(&mut self) {
+        self.book.close(self.now(), &self.retention);
+        let writes = self.book.take_writes();
+        let before = self.batches.last().map_or(&self.durable.0, |(_, (dags, ..))| dags);
+        if !writes.is_empty() || *before != self.dags {
+            let truth = (self.dags.clone(), self.promises.len(), self.time);
+            self.batches.push((writes, truth));
+        }
+        self.book.check().expect("the book's invariants");
+    }
+
+    fn commit(&mut self, count: usize) {
+        for (writes, truth) in self.batches.drain(..count) {
+            self.records.apply(&writes);
+            self.durable = truth;
+        }
+        self.program();
+    }
+
+    /// The card follows what is durable, but a DAG that left before it restarted does not come back.
+    fn program(&mut self) {
+        let served = self.durable.0.keys().filter(|uid| !self.gone.contains(uid));
+        self.tables = served.map(|uid| (uid.row(), *uid)).collect();
+    }
+
+    fn read(&mut self) {
+        let cycles = u128::from(self.time - self.booted) * u128::from(HZ) / u128::from(SECOND);
+        let counters = CardCounters {
+            cycles: Some(cycles as u64),
+            dags: self.counters.iter().map(|(row, (dag, _))| (*row, *dag)).collect(),
+            dag_drops: self.counters.iter().map(|(row, (_, drops))| (*row, *drops)).collect(),
+            ..CardCounters::default()
+        };
+        let reading = Reading {
+            now: self.now(),
+            clock_hz: HZ,
+            line: Bandwidth::from_gbps(100),
+            counters: &counters,
+        };
+        // What is being committed may be in the tables soon, even of a DAG that has left since.
+        let under_way = self.batches.iter().flat_map(|(_, (dags, ..))| dags.keys());
+        let active = under_way.chain(self.dags.keys()).map(|uid| uid.row());
+        let active: BTreeSet<u16> = active.chain(self.tables.keys().copied()).collect();
+        self.book.read(&card(), &reading, |row| active.contains(&row));
+        self.reads_durably = true;
+    }
+
+    /// A DAG that the card serves.
+    fn served(&self, which: usize) -> Option<DagUid> {
+        let all: Vec<DagUid> = self.tables.values().copied().collect();
+        (!all.is_empty()).then(|| all[which % all.len()])
+    }
+
+    fn counted(&self, uid: DagUid) -> (u64, u64, u64) {
+        let own = self.packets.iter().filter(|(of, ..)| *of == uid);
+        own.fold((0, 0, 0), |(p, b, d), (_, packets, bytes, dropped)| {
+            (p + packets, b + bytes, d + dropped)
+        })
+    }
+
+    fn pass(&mut self, millis: u64) {
+        // The daemon has an event, and reads the card, at least once a second.
+        for part in std::iter::repeat_n(900, (millis / 900) as usize).chain([millis % 900]) {
+            self.time += part * 1_000_000;
+            self.host += part * 1_000_000;
+            self.promise(part * 1_000_000);
+            if millis >= 900 {
+                self.read();
+            }
+            self.end();
+        }
+    }
+
+    fn promise(&mut self, nanos: u64) {
+        self.promises.extend(self.dags.iter().map(|(uid, promised)| (*uid, *promised, nanos)));
+    }
+
+    fn act(&mut self, act: &Act) {
+        match *act {
+            Act::Packets { which, packets, bytes, dropped } => {
+                let Some(uid) = self.served(which) else { return };
+                let dropped = dropped.min(packets);
+                let (counters, drops) = self.counters.entry(uid.row()).or_default();
+                counters.packets_in += packets;
+                counters.packets_out += packets - dropped;
+                counters.bytes_intended += bytes * packets;
+                counters.bytes_served += bytes * (packets - dropped);
+                drops[DropCause::ByNt as usize] += dropped;
+                self.packets.push((uid, packets, bytes * packets, dropped));
+            }
+            Act::Pass { millis } => self.pass(millis),
+            Act::Read => self.read(),
+            Act::Place { promised } => self.place(promised),
+            Act::Change { which, promised } => {
+                let all: Vec<DagUid> = self.dags.keys().copied().collect();
+                if let Some(uid) = all.get(which % all.len().max(1)) {
+                    self.dags.insert(*uid, promised);
+                    self.book.place(
+                        self.now(),
+                        &card(),
+                        (&tenant(), &dag(), *uid),
+                        rates(promised),
+                    );
+                }
+            }
+            Act::Leave { which } => {
+                let all: Vec<DagUid> = self.dags.keys().copied().collect();
+                if let Some(uid) = all.get(which % all.len().max(1)) {
+                    self.dags.remove(uid);
+                    self.book.leave(self.now(), &card(), *uid);
+                }
+            }
+            Act::Crash { lost, millis, clock } => self.crash(lost, millis, clock),
+            Act::PowerCycle => self.power_cycle(),
+            Act::Reset => self.counters.clear(),
+        }
+        self.has_waited |= !self.reads_durably;
+        self.end();
+        if matches!(act, Act::PowerCycle) {
+            // What was counted before is gone from the card.
+            self.commit(self.batches.len());
+        }
+        let durable = self.batches.len().saturating_sub(2);
+        self.commit(durable);
+    }
+
+    fn place(&mut self, promised: u64) {
+        let is_free = |row: &u16| {
+            self.book.is_clear(&card(), *row) && !self.dags.keys().any(|uid| uid.row() == *row)
+        };
+        let Some(row) = (0_u16..6).find(is_free) else { return };
+        let incarnation = self.incarnations.entry(row).or_default();
+        *incarnation += 1;
+        let uid = DagUid::new(row, *incarnation).expect("few");
+        self.dags.insert(uid, promised);
+        self.book.place(self.now(), &card(), (&tenant(), &dag(), uid), rates(promised));
+    }
+
+    fn crash(&mut self, lost: usize, millis: u64, clock: i64) {
+        if std::mem::take(&mut self.has_waited) {
+            // Of a daemon that dies before its first reading is stored, the time of what it began is not known.
+            self.read();
+            self.end();
+            self.commit(self.batches.len());
+        }
+        self.gone.clear();
+        let durable = self.batches.len().saturating_sub(lost);
+        self.commit(durable);
+        self.batches.clear();
+        // Of what was not durable nobody was told: it never was, and what was there before went on.
+        let (dags, promises, time) = self.durable.clone();
+        self.dags = dags;
+        self.promises.truncate(promises);
+        self.promise(self.time - time);
+        self.book = self.records.restore();
+        self.reads_durably = false;
+        self.promise(millis * 1_000_000);
+        self.time += millis * 1_000_000;
+        self.host = (self.host + millis * 1_000_000).saturating_add_signed(clock * 1_000_000);
+        self.book.booted(self.now(), &card(), self.boot);
+        for (uid, promised) in self.dags.clone() {
+            self.book.place(self.now(), &card(), (&tenant(), &dag(), uid), rates(promised));
+        }
+        for uid in self.book.held(&card()) {
+            if !self.dags.contains_key(&uid) {
+                self.book.leave(self.now(), &card(), uid);
+            }
+        }
+        self.book.check().expect("the book's invariants after a start");
+    }
+
+    fn power_cycle(&mut self) {
+        let all: BTreeSet<DagUid> = self.packets.iter().map(|(uid, ..)| *uid).collect();
+        let now = self.book.closed().unwrap_or_default();
+        for uid in all {
+            let billed = match self.reads_durably {
+                // Read since: all but what came after the last reading, of which nobody knows.
+                true => {
+                    self.book.open(&key_of(uid)).get(Meter::BytesIn)
+                        + self.pages(uid, now).get(Meter::BytesIn)
+                }
+                false => self.records.billed(&key_of(uid), &self.retention).get(Meter::BytesIn),
+            };
+            let missing = self.counted(uid).1.saturating_sub(billed);
+            let before = self.lost.insert(uid, missing).unwrap_or(0);
+            assert!(missing >= before, "{uid}: what is lost does not come back");
+        }
+        self.counters.clear();
+        self.tables.clear();
+        self.boot += 1;
+        self.booted = self.time;
+        self.book.booted(self.now(), &card(), self.boot);
+        self.reads_durably = true;
+        let left = self.durable.0.keys().filter(|uid| !self.dags.contains_key(uid));
+        self.gone.extend(left);
+        self.program();
+    }
+
+    /// Amounts of closed intervals, durable or not.
+    fn pages(&self, uid: DagUid, now: u64) -> Amounts {
+        let mut records = self.records.clone();
+        for (writes, _) in &self.batches {
+            records.apply(writes);
+        }
+        let key = UsageKey::Account(key_of(uid)).to_string();
+        let Some(account) = records.0.get(&key) else { return Amounts::default() };
+        let account: SavedAccount = read(account);
+        let mut sum = Amounts::default();
+        let all = records.series(&key_of(uid), &account, &self.retention, now, u64::MAX);
+        all.values().for_each(|amounts| sum.add_all(amounts));
+        sum
+    }
+}
+
+/// Lets all settle, and makes it durable.
+fn settle(world: &mut World) {
+    world.read();
+    while !world.dags.is_empty() {
+        world.act(&Act::Leave { which: 0 });
+    }
+    world.pass(12_000);
+    world.pass(12_000);
+    world.commit(world.batches.len());
+}
+
+/// Each DAG's bill against the list.
+fn judge(world: &World, has_time: bool) -> Result<(), TestCaseError> {
+    let uids: BTreeSet<DagUid> = world.packets.iter().map(|(uid, ..)| *uid).collect();
+    for uid in uids {
+        let billed = world.records.billed(&key_of(uid), &world.retention);
+        let (packets, bytes, dropped) = world.counted(uid);
+        let lost = world.lost.get(&uid).copied().unwrap_or(0);
+        prop_assert_eq!(billed.get(Meter::Gap(Gap::RowReused)), 0, "{}", uid);
+        prop_assert_eq!(billed.get(Meter::BytesIn), bytes - lost, "{}: {:?}", uid, billed);
+        if lost == 0 {
+            prop_assert_eq!(billed.get(Meter::PacketsIn), packets);
+            prop_assert_eq!(billed.get(Meter::Dropped(DropCause::ByNt)), dropped);
+            prop_assert_eq!(billed.get(Meter::PacketsServed), packets - dropped);
+        }
+    }
+    let promised: BTreeSet<DagUid> = world.promises.iter().map(|(uid, ..)| *uid).collect();
+    for uid in promised.into_iter().filter(|_| has_time) {
+        let own = world.promises.iter().filter(|(of, ..)| *of == uid);
+        let (bits, nanos) = own.fold((0_u128, 0_u128), |(bits, time), (_, promised, nanos)| {
+            (bits + u128::from(*promised) * u128::from(*nanos), time + u128::from(*nanos))
+        });
+        let billed = world.records.billed(&key_of(uid), &world.retention);
+        // A reading says a cycle of the card's clock, which is up to 4 ns ago; between readings the host's counts.
+        let near = |billed: u64, exact: u128, unit: u128, rate: u128| {
+            u128::from(billed).abs_diff(exact / unit) <= 8 * rate / unit + 1
+        };
+        prop_assert!(
+            near(billed.get(Meter::Life), nanos, 1_000_000, 1),
+            "{uid}: {billed:?}, {nanos} ns"
+        );
+        let promised = billed.get(Meter::Promised);
+        prop_assert!(
+            near(promised, bits, 1_000_000_000_000, 40_000_000_000),
+            "{uid}: {billed:?}, {bits} bit·ns"
+        );
+    }
+    Ok(())
+}
+
+proptest! {
+    /// Whatever comes and goes, is killed and loses power: what each DAG is charged is what the card counted for it, but for what nobody
+    /// read before the power failed.
+    #[test]
+    fn the_bill_is_what_the_card_counted(acts in prop::collection::vec(act(), 1..120)) {
+        let mut world = World::new();
+        acts.iter().for_each(|act| world.act(act));
+        settle(&mut world);
+        judge(&world, false)?;
+    }
+
+    /// Time is charged to the card's cycle over crashes, hours without the daemon, and clocks that are set, while the card has power.
+    #[test]
+    fn a_promise_is_charged_for_as_long_as_it_stood(acts in prop::collection::vec(act(), 1..80)) {
+        let mut world = World::new();
+        acts.iter().filter(|act| !matches!(act, Act::PowerCycle)).for_each(|act| world.act(act));
+        settle(&mut world);
+        judge(&world, true)?;
+    }
+
+    /// Counters that begin again without a boot are a gap, and never negative, twice or a guess.
+    #[test]
+    fn counters_that_go_back_are_a_gap(acts in prop::collection::vec(act(), 1..60), at in 0_usize..60) {
+        let mut world = World::new();
+        for (step, act) in acts.iter().enumerate() {
+            world.act(act);
+            if step == at {
+                world.act(&Act::Reset);
+            }
+        }
+        settle(&mut world);
+        for uid in world.packets.iter().map(|(uid, ..)| *uid).collect::<BTreeSet<_>>() {
+            let billed = world.records.billed(&key_of(uid), &world.retention);
+            prop_assert!(billed.get(Meter::BytesIn) <= world.counted(uid).1, "{uid}: {billed:?}");
+        }
+    }
+
+    /// A longer interval is the sum of the shorter ones, whatever their age.
+    #[test]
+    fn steps_add_up_at_every_length(
+        loads in prop::collection::vec((1_u64..100, 5_000_u64..400_000), 1..60),
+        step in prop_oneof![Just(60_u64), Just(3_600), Just(86_400)],
+    ) {
+        let mut world = World::new();
+        world.act(&Act::Place { promised: 1_000_000_000 });
+        world.act(&Act::Pass { millis: 1_000 });
+        world.commit(world.batches.len());
+        let mut by_step: BTreeMap<u64, u64> = BTreeMap::new();
+        for (packets, millis) in &loads {
+            world.act(&Act::Packets { which: 0, packets: *packets, bytes: 100, dropped: 0 });
+            world.act(&Act::Read);
+            let begun = world.host / SECOND / 10 * 10;
+            *by_step.entry(begun / step * step).or_default() += packets * 100;
+            world.pass(*millis);
+            world.commit(world.batches.len());
+        }
+        let uid = *world.dags.keys().next().expect("one");
+        settle(&mut world);
+        let account = UsageKey::Account(key_of(uid)).to_string();
+        let account: SavedAccount = read(&world.records.0[&account]);
+        let now = world.host / SECOND;
+        // Steps of minutes are known as long as minutes are kept.
+        if step >= 3_600 || now - BEGIN / SECOND < world.retention.minute {
+            let found = world.records.series(&key_of(uid), &account, &world.retention, now, step);
+            let found: BTreeMap<u64, u64> = found
+                .into_iter()
+                .map(|(from, amounts)| (from, amounts.get(Meter::BytesIn)))
+                .filter(|(_, bytes)| *bytes > 0)
+                .collect();
+            prop_assert_eq!(found, by_step);
+        }
+    }
+}
+
+#[test]
+fn old_pages_go_and_their_sums_stay() {
+    let mut world = World::new();
+    world.act(&Act::Place { promised: 1_000_000_000 });
+    world.act(&Act::Pass { millis: 1_000 });
+    world.commit(world.batches.len());
+    for _ in 0..100 {
+        world.act(&Act::Packets { which: 0, packets: 10, bytes: 100, dropped: 1 });
+        world.pass(120_000);
+        world.commit(world.batches.len());
+    }
+    settle(&mut world);
+    let pages = |level: Level| {
+        let is_of = |key: &&String| key.contains(&format!("/{}/0", level.letter()));
+        world.records.0.keys().filter(is_of).count()
+    };
+    // Two minutes of ten seconds, two hours of minutes; and the page that the oldest one of them is in.
+    assert!((1..=4).contains(&pages(Level::Fine)), "{}", pages(Level::Fine));
+    assert!((2..=3).contains(&pages(Level::Minute)), "{}", pages(Level::Minute));
+    judge(&world, true).expect("nothing is lost with old pages");
+}
+
+#[test]
+fn a_tenant_that_creates_without_end_fills_one_account() {
+    let (mut book, mut records) = (Book::default(), Records::default());
+    let retention = Retention::default();
+    let at = |number: u64| Timestamp::from_nanos(BEGIN + number * 50_000_000);
+    book.booted(at(0), &card(), 1);
+    let empty = CardCounters { cycles: Some(0), ..CardCounters::default() };
+    for number in 1..=10_000_u64 {
+        let cycles = Some(number * HZ / 20);
+        let counters = CardCounters { cycles, ..empty.clone() };
+        let reading = Reading {
+            now: at(number),
+            clock_hz: HZ,
+            line: Bandwidth::from_gbps(100),
+            counters: &counters,
+        };
+        book.read(&card(), &reading, |_| false);
+        let uid = DagUid::new((number % 64) as u16, number as u32).expect("few");
+        book.place(at(number), &card(), (&tenant(), &dag(), uid), rates(1_000_000_000));
+        book.leave(at(number) + Duration::from_millis(40), &card(), uid);
+        book.close(at(number), &retention);
+        records.apply(&book.take_writes());
+        book.check().expect("its invariants");
+    }
+    let end = at(10_000) + Duration::from_secs(20);
+    book.close(end, &retention);
+    records.apply(&book.take_writes());
+    let accounts: Vec<AccountKey> = book.accounts().map(|(key, _)| key.clone()).collect();
+    assert_eq!(accounts.len(), crate::book::ENDED_ACCOUNTS_MAX + 1, "and one for the rest");
+    let sum: u64 =
+        accounts.iter().map(|key| records.billed(key, &retention).get(Meter::Life)).sum();
+    // 40 ms each, rounded down once an account.
+    assert!((399_700..=400_000).contains(&sum), "{sum} ms");
+}
+
+#[test]
+fn a_counter_that_jumps_is_a_gap() {
+    let mut world = World::new();
+    world.act(&Act::Place { promised: 1_000_000_000 });
+    world.act(&Act::Pass { millis: 1_000 });
+    world.commit(world.batches.len());
+    world.act(&Act::Packets { which: 0, packets: 10, bytes: 100, dropped: 0 });
+    world.act(&Act::Read);
+    let uid = *world.dags.keys().next().expect("one");
+    let (counters, _) = world.counters.get_mut(&uid.row()).expect("it counted");
+    counters.bytes_served = u64::MAX - 7;
+    world.act(&Act::Read);
+    settle(&mut world);
+    let billed = world.records.billed(&key_of(uid), &world.retention);
+    assert_eq!((billed.get(Meter::BytesIn), billed.get(Meter::BytesServed)), (1_000, 1_000));
+    assert_eq!(billed.get(Meter::Gap(Gap::CountersJumped)), 1);
+}
+
+#[test]
+fn what_a_running_card_counted_before_belongs_to_nobody() {
+    let mut book = Book::default();
+    let at = |seconds: u64| Timestamp::from_nanos(BEGIN + seconds * SECOND);
+    let used = DagCounters { packets_in: 5, bytes_intended: 500, ..DagCounters::default() };
+    let more = DagCounters { packets_in: 8, bytes_intended: 800, ..DagCounters::default() };
+    let reading = |book: &mut Book, now, counters: DagCounters| {
+        let counters = CardCounters { dags: vec![(0, counters)], ..CardCounters::default() };
+        let (clock_hz, line) = (HZ, Bandwidth::from_gbps(100));
+        book.read(&card(), &Reading { now, clock_hz, line, counters: &counters }, |_| true);
+    };
+    let uids = [DagUid::new(0, 1).expect("one"), DagUid::new(1, 1).expect("one")];
+    book.booted(at(0), &card(), 9);
+    book.place(at(0), &card(), (&tenant(), &dag(), uids[0]), rates(1));
+    reading(&mut book, at(1), used);
+    reading(&mut book, at(2), more);
+    let open = book.open(&key_of(uids[0]));
+    assert_eq!((open.get(Meter::PacketsIn), open.get(Meter::BytesIn)), (3, 300));
+    assert_eq!(
+        open.get(Meter::Gap(Gap::FirstReading)),
+        1,
+        "and a gap says that more may be missing"
+    );
+}
