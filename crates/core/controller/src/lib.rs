@@ -47,7 +47,7 @@ pub use protocol::{
     MoveView, NewDag, NtView, OperationRecord, OperationView, OperationWork, PlacementPolicy,
     Provision, ProvisionName, RecommendationView, RegionUser, RegionView, Reply, Request,
     ResourceKey, ResourceKind, RuleView, Scheduling, Scheme, SlotView, StatePlace, StateView,
-    TenantUsage, TenantView, TrafficWindow,
+    TenantUsage, TenantView, TrafficWindow, UsageAccount, UsageView,
 };
 pub use restart::inspection::{Inspection, shown};
 pub use restart::quarantine::SetAside;

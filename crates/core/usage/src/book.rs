@@ -289,6 +289,25 @@ impl Book {
         }
     }
 
+    /// Rows of a card that are held, or may still count packets of DAGs that have left.
+    pub fn counting(&self, card: &CardId) -> Vec<u16> {
+        let waiting = self.waiting.get(card).into_iter().flatten();
+        let waiting = waiting.map(|(_, change)| change.uid().row());
+        let known = self.cards.get(card).map(CardBook::counting).unwrap_or_default();
+        known.into_iter().chain(waiting).collect()
+    }
+
+    /// Whether a DAG that gets its row of a card is charged for its own packets alone: the row is clear, or was its own.
+    pub fn may_take(&self, card: &CardId, uid: DagUid) -> bool {
+        let owner = self.cards.get(card).and_then(|card| card.owner(uid.row()));
+        owner == Some(uid) || self.is_clear(card, uid.row())
+    }
+
+    /// The cards that the book has.
+    pub fn cards(&self) -> Vec<CardId> {
+        self.cards.keys().cloned().collect()
+    }
+
     /// UIDs of the DAGs that the book has on a card.
     pub fn held(&self, card: &CardId) -> Vec<DagUid> {
         self.cards.get(card).map(CardBook::all_held).unwrap_or_default()

@@ -150,6 +150,19 @@ impl CardBook {
             .is_none_or(|row| row.owner.as_ref().is_none_or(RowOwner::is_clear))
     }
 
+    /// Rows that are held, or are not clear.
+    pub fn counting(&self) -> Vec<u16> {
+        let rows = (0..).zip(&self.rows);
+        let counting =
+            rows.filter(|(_, row)| row.owner.as_ref().is_some_and(|owner| !owner.is_clear()));
+        counting.map(|(number, _)| number).collect()
+    }
+
+    /// UID of the DAG that has a row, or had it last.
+    pub fn owner(&self, row: u16) -> Option<DagUid> {
+        Some(self.rows.get(usize::from(row))?.owner.as_ref()?.uid)
+    }
+
     /// The account and the rates of a DAG on the card.
     pub fn held(&self, uid: DagUid) -> Option<(&AccountPart, Rates)> {
         let owner = self.rows.get(usize::from(uid.row()))?.owner.as_ref()?;
@@ -243,7 +256,7 @@ impl CardBook {
 
     fn note_gap(&mut self, gap: Gap, millis: u64) {
         let owners = self.rows.iter_mut().filter_map(|row| row.owner.as_mut());
-        for owner in owners.filter(|owner| owner.is_held) {
+        for owner in owners.filter(|owner| !owner.is_clear()) {
             owner.pending.add(Meter::Gap(gap), millis.max(1));
         }
     }
@@ -262,9 +275,9 @@ impl CardBook {
             return true; // Its counters may be of any age: the first reading is where counting begins.
         }
         // The last reading of the old boot was taken in. What was counted after it went with the card's power.
+        self.note_gap(Gap::CardRestarted, unread.as_millis() as u64);
         (self.is_read, self.left) = (true, 0);
         self.rows.iter_mut().for_each(Row::restart);
-        self.note_gap(Gap::CardRestarted, unread.as_millis() as u64);
         true
     }
 

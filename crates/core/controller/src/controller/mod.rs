@@ -13,7 +13,7 @@ use crate::place::{consolidation, untrusted};
 use crate::protocol::{
     Caller, Command, ControlError, ControllerSettings, Event, LogKind, Reply, Request,
 };
-use crate::react::{reconcile, reports, sampling};
+use crate::react::{reconcile, reports, sampling, usage};
 use crate::request::vm_bindings::Progress;
 use crate::request::{assignments, commands, vm_bindings};
 use crate::restart::inspection::{self, Inspection};
@@ -172,6 +172,7 @@ impl Controller {
             tx.reply(call, result);
         }
         self.forget_old(&mut tx);
+        usage::follow(&mut self.core, &mut tx);
         self.core.operations.store_meta_once(&mut tx);
         if cfg!(debug_assertions)
             && let Err(broken) = self.check()

@@ -13,6 +13,7 @@ use crate::protocol::{
     Arrangement, AssignedDag, BindingView, BitstreamView, Caller, CardHealth, CardView, Command,
     ControlError, DagBatch, DagView, Event, LogEntry, NtView, OperationRecord, OperationView,
     ProvisionName, RegionView, ResourceKey, ResourceKind, RuleView, StateView, TenantView,
+    UsageView,
 };
 use crate::request::{assignments, batch_create, validation};
 use crate::restart::set_aside::SetAsideAccount;
@@ -23,7 +24,7 @@ use crate::store::records::{Maintenance, Stamp};
 use crate::store::revisions::RevisionTooOld;
 use crate::view::card_picture::{self, CardPicture};
 use crate::view::diagnosis::{Diagnosis, DiagnosisInput, diagnose};
-use crate::view::{guards, quotas, views};
+use crate::view::{guards, quotas, usage, views};
 
 use super::Controller;
 
@@ -37,6 +38,11 @@ pub struct RegionGlance {
 }
 
 impl Controller {
+    /// Usage of a tenant, or of all, in intervals that are closed and not in full pages yet. Time O(accounts).
+    pub fn usage(&self, tenant: Option<&TenantId>) -> UsageView {
+        usage::usage(&self.core, tenant)
+    }
+
     /// Checks a command without carrying it out: a dry run of what has no operation.
     ///
     /// # Errors

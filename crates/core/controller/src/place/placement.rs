@@ -283,7 +283,9 @@ pub(crate) fn assign(
     let card = core.cards.known_mut(&id);
     let rows = card.book(booking, core.registry.catalogue())?;
     let gives_way = withdrawn.is_some();
-    if core.dags.known(name).card().is_none() && !core.dags.keeps_uid(name, &id) {
+    let uid = core.dags.known(name).uid();
+    let may_keep = core.dags.keeps_uid(name, &id) && core.usage.may_take(&id, uid);
+    if core.dags.known(name).card().is_none() && !may_keep {
         renumber(core, tx, name, &id);
     }
     let entry = core.dags.known(name);
@@ -328,7 +330,11 @@ pub(crate) fn assign(
 /// on other cards has the UID that it had, and is not its own any more.
 fn renumber(core: &mut Core, tx: &mut Tx, name: &DagName, card: &CardId) {
     forgotten::forget_dag(core, tx, name);
-    let uid = core.dags.next_uid(card).expect("the card's ledger counts the rows of its DAG table");
+    let counting = core.usage.counting(card);
+    let uid = core
+        .dags
+        .next_uid(card, &counting)
+        .expect("the card's ledger counts the rows of its DAG table");
     core.dags.change_uid(tx, name, uid);
 }
 

@@ -18,6 +18,7 @@ mod policy;
 mod reply;
 mod resource;
 mod traffic;
+mod usage;
 mod view;
 
 pub use arrangement::Arrangement;
@@ -46,6 +47,7 @@ pub use resource::{ResourceKey, ResourceKind};
 pub(crate) use snic_domain::Caller;
 pub use traffic::{DagTraffic, TrafficWindow};
 pub(crate) use traffic::{part_of, rate};
+pub use usage::{UsageAccount, UsageView};
 pub use view::{
     BitstreamAdvice, BitstreamRejection, BitstreamView, CardHealth, CardLoss, CardView,
     ConsolidationView, DagView, MoveView, NtView, OperationView, RecommendationView, RegionUser,

@@ -9,3 +9,4 @@ pub(crate) mod arrivals;
 pub(crate) mod reconcile;
 pub(crate) mod reports;
 pub(crate) mod sampling;
+pub(crate) mod usage;

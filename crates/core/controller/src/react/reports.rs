@@ -167,6 +167,7 @@ fn adopt(core: &mut Core, tx: &mut Tx, id: &CardId, ticket: Ticket, snapshot: &C
         AdoptionOutcome::Ready => connection::regain(core, tx, id),
     }
     let regions: Vec<RegionId> = core.cards.known(id).region_ids().collect();
+    core.usage.booted(core.now(), id, snapshot.boot_id);
     Residency::on(core, tx, id).adopt();
     for &region in &regions {
         contents::keep_as_victim(core, tx, id, region);

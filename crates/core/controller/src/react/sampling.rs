@@ -95,6 +95,7 @@ pub(crate) fn sampled(
     core.loops.known_mut(id).keep_latencies(std::mem::take(&mut counters.latency));
     let card = core.cards.known_mut(id);
     let before = card.count(counters);
+    core.usage.read(now, id, card);
     let card_loop = core.loops.known_mut(id);
     if let Some(text) = card_loop.note_faults(now, &before, card.counters()) {
         tx.note(LogKind::MemoryFault, LogSubject::card(id), text);

@@ -142,7 +142,11 @@ pub(crate) fn create_decided(core: &mut Core, tx: &mut Tx, decided: DecidedDag) 
 
 /// A new DAG that was admitted on a card.
 pub(crate) fn new_entry(core: &Core, name: &DagName, dag: &Dag, card: &CardId) -> DagEntry {
-    let uid = core.dags.next_uid(card).expect("the card's ledger counts the rows of its DAG table");
+    let counting = core.usage.counting(card);
+    let uid = core
+        .dags
+        .next_uid(card, &counting)
+        .expect("the card's ledger counts the rows of its DAG table");
     DagEntry::new(name.clone(), uid, dag.spec().clone(), core.now())
 }
 

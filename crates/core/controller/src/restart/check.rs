@@ -62,6 +62,7 @@ pub(crate) fn check(core: &Core) -> Result<(), String> {
         return Err("the pending consolidations are not those among the operations".into());
     }
     core.bindings.check()?;
+    core.usage.check(&core.dags)?;
     check_functions(core)
 }
 

@@ -20,7 +20,7 @@ const FAULTS_MAX: usize = 32;
 
 /// Kinds of records without which the rest stands. Tenants, cards and regions, what was given out and
 /// the head of the store are not among them: who is served would change.
-const EXPENDABLE: [&str; 13] = [
+const EXPENDABLE: [&str; 14] = [
     "nt-types/",
     "bitstreams/",
     "dags/",
@@ -34,6 +34,7 @@ const EXPENDABLE: [&str; 13] = [
     "requests/",
     "refused/",
     "deleted/",
+    "usage-open/",
 ];
 
 /// A record that cannot be read, contradicts the others, or is about one of these, and was left out.

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use snic_domain::{CardId, DagName, Explanation, RegionId, Timestamp};
 use snic_planner::Reservation;
+use snic_usage::{UsageKey, UsageRecord};
 
 use crate::place::{residency, untrusted};
 use crate::protocol::{BindingRecord, ControllerSettings, OperationRecord, OperationWork};
@@ -18,6 +19,7 @@ use crate::state::operations::Operations;
 use crate::state::refused::RefusedDags;
 use crate::state::registry::Registry;
 use crate::state::rules::Rules;
+use crate::state::usage::Usage;
 use crate::store::records;
 use crate::store::records::{
     BitstreamRecord, CardRecord, DagRecord, InvalidRecord, LAYOUT, Maintenance, Meta, NtRecord,
@@ -50,6 +52,7 @@ struct RecordsByKind {
     refused: Vec<RefusedRecord>,
     uids: Vec<(u16, u32)>,
     revisions: StoredRevisions,
+    usage: Vec<UsageRecord>,
 }
 
 impl RecordsByKind {
@@ -79,6 +82,7 @@ impl RecordsByKind {
             Record::Uid(row, incarnation) => self.uids.push((row, incarnation)),
             Record::Revisions(floor) => self.revisions.floor = Some(floor),
             Record::Deletion(name, record) => self.revisions.deletions.push((name, record)),
+            Record::Usage(record) => self.usage.push(*record),
         }
     }
 }
@@ -115,7 +119,7 @@ pub(crate) fn restore(
     records::check_layout(records)?;
     let mut sorted = RecordsByKind::default();
     for (key, value) in records {
-        if !records::is_set_aside(key) {
+        if !records::is_set_aside(key) && !UsageKey::is_full_page(key) {
             let record = Record::parse(key, value)?;
             if let Some((name, owner)) = record.resource() {
                 sorted.revisions.stamps.push((name, owner, records::stamp_of(value)));
@@ -157,6 +161,7 @@ pub(crate) fn restore(
     restore_operations(&mut core, sorted.operations)?;
     core.refused = RefusedDags::restore(sorted.refused);
     core.maintenance = MaintenanceMode::restore(sorted.maintenance);
+    core.usage = Usage::restore(sorted.usage, &core.dags, now);
     let revisions = Revisions::restore(sorted.revisions, is_whole, now);
     let requests = Requests::restore(sorted.requests);
     Ok(StoreContent { core, requests, revisions, set_aside: SetAsideAccount::default() })

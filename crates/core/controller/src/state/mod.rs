@@ -22,6 +22,7 @@ pub(crate) mod rules;
 pub(crate) mod suspects;
 pub(crate) mod tally;
 mod traffic_windows;
+pub(crate) mod usage;
 
 use std::time::Duration;
 
@@ -43,6 +44,7 @@ use crate::state::refused::RefusedDags;
 use crate::state::registry::Registry;
 use crate::state::rules::Rules;
 use crate::state::suspects::FailureCounts;
+use crate::state::usage::Usage;
 
 #[cfg(test)]
 mod tests;
@@ -91,6 +93,8 @@ pub(crate) struct Core {
     pub freed: FreedCapacity,
     /// Bitstreams of which loads failed.
     pub suspects: FailureCounts,
+    /// What DAGs have used.
+    pub usage: Usage,
     /// Planning of the event that is being handled, and what is put off.
     pub planning: Planning,
     tickets: Tickets,
@@ -121,6 +125,7 @@ impl Core {
             refused: RefusedDags::default(),
             freed: FreedCapacity::default(),
             suspects: FailureCounts::default(),
+            usage: Usage::default(),
             planning: Planning::default(),
             tickets: Tickets::default(),
         }

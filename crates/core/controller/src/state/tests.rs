@@ -92,6 +92,7 @@ impl Rig {
     /// Follows up on changes, and checks every invariant.
     fn follow_up(&mut self) {
         reconcile::reconcile(&mut self.core, &mut self.tx);
+        crate::react::usage::follow(&mut self.core, &mut self.tx);
         self.core.cards.known(&card()).check().expect("the card is consistent");
         check::check(&self.core).expect("the machines agree");
     }
@@ -525,7 +526,7 @@ fn a_tenant_that_goes_has_few_dags_looked_at_with_each_event() {
     for number in 0..DAGS {
         let chain = DagSpec::chain(&[nt_id("aes")], gbps(1));
         let spec = DagSpec { trusted_tenants: [tenant("beta")].into(), ..chain };
-        let uid = core.dags.next_uid(&card()).expect("a row");
+        let uid = core.dags.next_uid(&card(), &[]).expect("a row");
         let name = name(&format!("d{number:03}"));
         core.dags.add(tx, DagEntry::new(name.clone(), uid, spec, NOW));
         core.dags.set_unscheduled(&name);

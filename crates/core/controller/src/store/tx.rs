@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use snic_domain::{CardId, DagName, Digest, RegionId, TenantId, Timestamp};
 use snic_tables::CardCommand;
+use snic_usage::UsageWrite;
 
 use crate::protocol::{
     CallId, Change, ControlError, Effect, LogEntry, LogKind, Reply, ResourceKey,
@@ -120,6 +121,24 @@ impl Tx {
     /// The resources whose records were stored or removed.
     pub(crate) fn take_touched(&mut self) -> Vec<DirtyResource> {
         std::mem::take(&mut self.touched)
+    }
+
+    /// The DAGs whose records were stored or removed.
+    pub(crate) fn touched_dags(&self) -> BTreeSet<DagName> {
+        let names = self.touched.iter().filter(|touch| touch.write.is_some());
+        let dags = names.filter_map(|touch| match &touch.name {
+            ResourceKey::Dag(name) => Some(name.clone()),
+            _ => None,
+        });
+        dags.collect()
+    }
+
+    /// A record of usage is new, different or gone.
+    pub(crate) fn put_usage(&mut self, write: UsageWrite) {
+        match write {
+            UsageWrite::Put(record) => self.put(Record::Usage(Box::new(record))),
+            UsageWrite::Remove(key) => self.delete(RecordKey::Usage(Box::new(key))),
+        }
     }
 
     /// Stores with a record when it was made and last changed.

@@ -10,4 +10,5 @@ pub(crate) mod guards;
 pub(crate) mod images;
 pub(crate) mod quotas;
 pub(crate) mod status;
+pub(crate) mod usage;
 pub(crate) mod views;

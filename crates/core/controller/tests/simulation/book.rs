@@ -144,11 +144,15 @@ pub struct Seen {
     /// Lost cards that were removed, and those whose place another device took.
     pub removed: u64,
     pub replaced: u64,
+    /// Bills without a gap that were compared with the packets.
+    pub billed: u64,
 }
 
 impl Seen {
     pub const fn add(&mut self, other: Self) {
-        let Self { absent, over, within, maintained, shares, twice, removed, replaced } = other;
+        let Self { absent, over, within, maintained, shares, twice, removed, replaced, billed } =
+            other;
+        self.billed += billed;
         self.removed += removed;
         self.replaced += replaced;
         self.maintained += maintained;

@@ -22,6 +22,8 @@ struct Sender {
 #[derive(Debug, Default)]
 pub struct Loads {
     senders: BTreeMap<DagUid, Sender>,
+    /// Last load of each row.
+    shown: BTreeMap<u16, u64>,
     /// Loads of DAGs that are not drawn.
     pub fixed: BTreeMap<DagUid, Bandwidth>,
     /// Nobody sends any more.
@@ -38,7 +40,7 @@ impl Loads {
         counters: &mut CardCounters,
     ) {
         self.senders.retain(|uid, _| dags.contains(uid));
-        let mut rows = BTreeMap::new();
+        let mut rows: BTreeMap<u16, DagCounters> = counters.dags.iter().copied().collect();
         for uid in dags {
             let sender = self.senders.entry(*uid).or_default();
             if self.silent {
@@ -56,8 +58,11 @@ impl Loads {
                 // It began again, or jumped.
                 sender.counted = if rng.random_ratio(1, 2) { 0 } else { u64::MAX - 7 };
             }
-            let seen = DagCounters { bytes_intended: sender.counted, ..DagCounters::default() };
-            rows.insert(uid.row(), seen);
+            self.shown.insert(uid.row(), sender.counted);
+        }
+        // All else is as the card has counted it, also of DAGs that are gone.
+        for (row, bytes) in &self.shown {
+            rows.entry(*row).or_default().bytes_intended = *bytes;
         }
         counters.dags = rows.into_iter().collect();
     }

@@ -23,6 +23,7 @@ mod scenario;
 pub mod states;
 mod switching;
 pub mod trust;
+pub mod usage;
 pub mod weights;
 pub mod world;
 
@@ -106,8 +107,8 @@ fn keep_every_promise(seeds: std::ops::Range<u64>) {
     let are_few = seeds.clone().count() < RARE_SEEDS;
     let seen = run_seeds(seeds);
     println!("{seen:?}");
-    let Seen { absent, over, within, maintained, shares, twice, removed, replaced } = seen;
-    let often = [absent, over, within, maintained, removed, replaced];
+    let Seen { absent, over, within, maintained, shares, twice, removed, replaced, billed } = seen;
+    let often = [absent, over, within, maintained, removed, replaced, billed];
     let rare = if are_few { [1, 1] } else { [shares, twice] };
     let mut all = often.iter().chain(&rare);
     assert!(all.all(|count| *count > 0), "nothing was judged of one: {seen:?}");

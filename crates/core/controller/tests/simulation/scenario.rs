@@ -31,6 +31,8 @@ use crate::world::{CATALOGUE, TENANTS, World, card_id, tenant};
 const STEPS: u32 = 160;
 /// Longer than any lease of a machine, which does not end with it.
 const LEAP: Duration = Duration::from_secs(6);
+/// Longer than an interval of usage.
+const INTERVAL: Duration = Duration::from_secs(11);
 /// Longest time until all is quiet once nothing fails any more.
 const QUIET_MAX: Duration = Duration::from_secs(30);
 /// Least time until that is believed: a power loss is found out by then.
@@ -201,6 +203,8 @@ pub fn run(seed: u64) -> Result<(String, Seen), FailedSeed> {
         run.check_quiet();
         run.during = "a restart when all is quiet";
         run.check_restart();
+        run.during = "bills are compared";
+        run.check_bills();
     }));
     let Run { step, during, world, book, .. } = run;
     match kept {
@@ -658,6 +662,19 @@ impl Run {
             let record = &operation.record;
             assert!(operation.is_done() || is_drain(record), "{record:?} has not ended");
         }
+    }
+
+    /// All intervals are closed, and bills are what was sent.
+    fn check_bills(&mut self) {
+        for _ in 0..3 {
+            self.world.leap(INTERVAL);
+            for _ in 0..8 {
+                self.world.commit(usize::MAX);
+                self.world.pass(Duration::from_millis(25));
+            }
+        }
+        self.book.seen.billed +=
+            self.world.usage.check(&self.world.controller, &self.world.durable);
     }
 
     /// A daemon that starts again finds all in place: nothing is loaded, no table word is written.

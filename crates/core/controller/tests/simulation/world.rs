@@ -11,6 +11,7 @@ use crate::machines::FUNCTIONS;
 use crate::reads::{OwnRecords, READ_AFTER};
 use crate::residency::{Residency, contents};
 use crate::states::States;
+use crate::usage::UsageBook;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use snic_bitstream::build_test;
@@ -232,6 +233,8 @@ pub struct World {
     pub states: States,
     /// Content that the loop puts into regions stays there.
     pub residency: Residency,
+    /// What bills are compared with.
+    pub usage: UsageBook,
     /// When the card last told its counters.
     counted: Timestamp,
     /// Records stored, and commands to the card but those that read counters.
@@ -296,6 +299,7 @@ impl World {
             loads: Loads::default(),
             states: States::default(),
             residency: Residency::default(),
+            usage: UsageBook::default(),
             counted: Timestamp::ZERO,
             steps: 0,
             log: String::new(),
@@ -335,7 +339,9 @@ impl World {
             | Effect::DropBlob(_)
             | Effect::Search { .. } => false,
         };
-        self.steps += tx.writes().len() + tx.effects().iter().filter(is_step).count();
+        // Usage is stored once in ten seconds, whatever happens.
+        let writes = tx.writes().iter().filter(|(key, _)| !key.starts_with("usage"));
+        self.steps += writes.count() + tx.effects().iter().filter(is_step).count();
         let controller = &self.controller;
         let batch = self.outbox.submit(tx, |effect| match effect {
             Effect::Card { command, .. } => Waiting::Card(command),
@@ -510,6 +516,7 @@ impl World {
             self.handle(Event::Tick);
         }
         let measured = self.card.measurements();
+        self.usage.measured(measured.dags.iter().map(|dag| (dag.row, dag.counters)));
         let faults = measured.dropped(DropCause::MemoryFault);
         let log = &self.log;
         assert_eq!(
@@ -693,6 +700,7 @@ impl World {
                 let rate = rate.min(Bandwidth::from_mbps(100));
                 let source = TrafficSource::of_dag(uid, rate, Sizes::Fixed(1_500));
                 let id = self.card.attach(source).expect("a valid source");
+                self.usage.sends(uid);
                 self.sources.insert(uid, id);
             }
         }

@@ -163,6 +163,8 @@ struct Context {
     /// Rows of DAGs whose counters are read: as many as were in the tables at once, or all before
     /// the first read-back.
     dag_rows: usize,
+    /// The next sample reads all rows: DAGs that have left may have counted in higher ones.
+    reads_all: bool,
     /// Memory of samples about the ones before.
     sampler: sample::Sampler,
     /// Buffers of loads that did not end in time: the card may still read them.
@@ -213,6 +215,7 @@ impl Session {
             words_left: 0,
             known: None,
             dag_rows: DAG_ROWS,
+            reads_all: false,
             sampler: sample::Sampler::new(),
             abandoned: Vec::new(),
         };
@@ -421,8 +424,9 @@ impl Session {
                 }
             }
             CardCommand::Sample { ticket } => {
-                let Context { dag_rows, sampler, .. } = &mut self.context;
-                let counters = Box::new(sampler.counters(card, *dag_rows)?);
+                let Context { dag_rows, reads_all, sampler, .. } = &mut self.context;
+                let rows = if std::mem::take(reads_all) { DAG_ROWS } else { *dag_rows };
+                let counters = Box::new(sampler.counters(card, rows)?);
                 self.context.statistics.samples += 1;
                 out.push(CardReport::Sampled { ticket, counters });
             }

@@ -85,6 +85,7 @@ impl ReadBack {
         context.recognise(card)?;
         context.known = Some(CardIdentity { boot_id: snapshot.boot_id, version: snapshot.version });
         context.dag_rows = sample::rows(&snapshot.tables);
+        context.reads_all = true;
         context.statistics.read_backs += 1;
         Ok(Some(CardReport::ReadBack { ticket: self.ticket, snapshot }))
     }

@@ -105,9 +105,10 @@ impl Dags {
     }
 
     /// The UID that the next DAG gets on a card: in a row that no other DAG has there, and if possible nowhere,
-    /// so that it can keep it on other cards. `None` where the card's table is full. Time O(rows / 64).
-    pub fn next_uid(&self, card: &CardId) -> Option<DagUid> {
-        self.uids.next(self.sums.free_row(card)?)
+    /// so that it can keep it on other cards; one that is not `counting` packets of a DAG that has left, if there is one. `None` where
+    /// the card's table is full. Time O(rows / 64).
+    pub fn next_uid(&self, card: &CardId, counting: &[u16]) -> Option<DagUid> {
+        self.uids.next(self.sums.free_row(card, counting)?)
     }
 
     /// Whether a DAG without a place keeps its UID on a card: no other DAG has its row there. Time O(log DAGs).

@@ -163,10 +163,16 @@ impl DagSums {
         self.cards.get(card).into_iter().flat_map(|on| on.borrowers.values().copied())
     }
 
-    /// The lowest row that no DAG has anywhere, else the lowest that none has on a card.
-    pub fn free_row(&self, card: &CardId) -> Option<u16> {
-        let here = || self.cards.get(card).map_or(Some(0), |on| on.rows.first_free());
-        self.rows.first_free().or_else(here)
+    /// The lowest row that no DAG has anywhere, else the lowest that none has on a card; one that is not `counting`, if there is one.
+    pub fn free_row(&self, card: &CardId, counting: &[u16]) -> Option<u16> {
+        let without = |taken: &TakenRows| {
+            let mut taken = taken.clone();
+            counting.iter().for_each(|row| taken.insert(*row));
+            taken.first_free()
+        };
+        let here = self.cards.get(card).map(|on| on.rows.clone()).unwrap_or_default();
+        let clear = without(self.rows.taken()).or_else(|| without(&here));
+        clear.or_else(|| self.rows.taken().first_free()).or_else(|| here.first_free())
     }
 
     /// Whether a DAG on a card has this row.

@@ -14,7 +14,7 @@ fn spec() -> DagSpec {
 
 fn add(dags: &mut Dags, tx: &mut Tx, of: &str) -> DagUid {
     let card = CardId::new("card0").expect("a label");
-    let uid = dags.next_uid(&card).expect("few have one");
+    let uid = dags.next_uid(&card, &[]).expect("few have one");
     dags.add(tx, DagEntry::new(name(of), uid, spec(), NOW));
     uid
 }
@@ -110,7 +110,7 @@ fn a_store_gives_back_what_was_stored() {
     assert_eq!((entry.uid(), entry.desired()), (uid, Some(&placement("card0"))));
     assert_eq!((entry.target(), entry.active()), (None, None), "the card is asked");
     let card = CardId::new("card0").expect("a label");
-    assert_ne!(again.next_uid(&card).map(DagUid::row), Some(uid.row()));
+    assert_ne!(again.next_uid(&card, &[]).map(DagUid::row), Some(uid.row()));
     assert_eq!(again.pop_dirty(), Some(name("a")), "its rows are to be looked at");
     assert_eq!((again.unscheduled().count(), again.check()), (0, Ok(())));
 }

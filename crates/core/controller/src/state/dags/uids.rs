@@ -93,9 +93,9 @@ impl RowCounts {
         }
     }
 
-    /// The lowest row that no DAG has.
-    pub fn first_free(&self) -> Option<u16> {
-        self.taken.first_free()
+    /// The rows that DAGs have.
+    pub const fn taken(&self) -> &TakenRows {
+        &self.taken
     }
 }
 

@@ -6,6 +6,7 @@ use snic_domain::{
     BitstreamId, CardId, DagId, DagName, DagUid, NtTypeId, OperationId, RegionId, RuleId, TenantId,
     VmId,
 };
+use snic_usage::UsageKey;
 
 use super::{InvalidRecord, REVISIONS_KEY, ResidentContext};
 use crate::protocol::{Caller, ResourceKey};
@@ -41,6 +42,7 @@ pub(crate) enum RecordKey {
     Uid(u16),
     Revisions,
     Deletion(ResourceKey),
+    Usage(Box<UsageKey>),
 }
 
 impl RecordKey {
@@ -66,7 +68,8 @@ impl RecordKey {
             | Self::Refused(_)
             | Self::Uid(_)
             | Self::Revisions
-            | Self::Deletion(_) => return None,
+            | Self::Deletion(_)
+            | Self::Usage(_) => return None,
         })
     }
 }
@@ -95,7 +98,10 @@ impl RecordKey {
     pub fn audience(&self) -> Audience {
         match self {
             // A deletion is in the reads of whoever saw what was deleted, whose record says so.
-            Self::Meta | Self::Uid(_) | Self::Revisions | Self::Deletion(_) => Audience::Operators,
+            // Of records of usage only those of accounts tell a tenant anything before they are full pages, which are read from the store.
+            Self::Meta | Self::Uid(_) | Self::Revisions | Self::Deletion(_) | Self::Usage(_) => {
+                Audience::Operators
+            }
             Self::Tenant(tenant)
             | Self::Dag(DagName { tenant, .. })
             | Self::Explanation(DagName { tenant, .. })
@@ -146,6 +152,7 @@ impl fmt::Display for RecordKey {
             Self::Uid(row) => write!(f, "uids/{row:04}"),
             Self::Revisions => f.write_str(REVISIONS_KEY),
             Self::Deletion(name) => write!(f, "deleted/{name}"),
+            Self::Usage(key) => write!(f, "{key}"),
         }
     }
 }

@@ -24,6 +24,8 @@
 //! | `refused/T/D` | [`RefusedRecord`] |
 //! | `uids/ROW` | incarnation last given out for that row |
 //! | `revisions` | the revision since which changes are known |
+//! | `usage-open/…` | what the book of usage continues from: [`UsageRecord`] |
+//! | `usage/…` | full pages of usage, which a start does not read |
 //! | `deleted/KEY` | [`DeletionRecord`], by the key of the record that was there |
 //!
 //! Records of what can be watched have a [`Stamp`] beside their fields: `revisions`.
@@ -32,6 +34,7 @@
 
 mod key;
 mod kinds;
+mod usage;
 
 #[cfg(test)]
 #[path = "longest/tests.rs"]
@@ -42,6 +45,8 @@ mod tests;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use snic_domain::{CardId, DagName, DagSpec, Explanation, Infeasible, RegionId, TenantId};
+
+use snic_usage::UsageRecord;
 
 pub(crate) use key::{Audience, RecordKey, RequestKey};
 pub(crate) use kinds::{
@@ -96,6 +101,7 @@ pub(crate) enum Record {
     /// The revision since which changes are known.
     Revisions(u64),
     Deletion(ResourceKey, DeletionRecord),
+    Usage(Box<UsageRecord>),
 }
 
 impl Record {
@@ -127,6 +133,7 @@ impl Record {
             Self::Uid(row, _) => RecordKey::Uid(*row),
             Self::Revisions(_) => RecordKey::Revisions,
             Self::Deletion(name, _) => RecordKey::Deletion(name.clone()),
+            Self::Usage(record) => RecordKey::Usage(Box::new(record.key())),
         }
     }
 
@@ -134,6 +141,7 @@ impl Record {
     pub fn audience(&self) -> Audience {
         match self {
             Self::Operation(record) => Audience::of_owner(record.tenant()),
+            Self::Usage(record) => Audience::of_owner(usage::owner(record)),
             record => record.key().audience(),
         }
     }
@@ -177,6 +185,7 @@ impl Record {
             Self::Uid(_, incarnation) => serde_json::to_vec(incarnation),
             Self::Revisions(floor) => serde_json::to_vec(floor),
             Self::Deletion(_, record) => serde_json::to_vec(record),
+            Self::Usage(record) => usage::encode(record),
         };
         bytes.expect("records have text keys and no type that JSON cannot say")
     }
@@ -218,6 +227,7 @@ impl Record {
             "uids" => Self::Uid(path.row()?, read(key, value)?),
             REVISIONS_KEY => Self::Revisions(read(key, value)?),
             "deleted" => Self::Deletion(path.resource()?, read(key, value)?),
+            "usage-open" | "usage" => Self::Usage(Box::new(usage::parse(key, value)?)),
             _ => return Err(InvalidRecord::contradiction(key, "no record has such a key")),
         };
         let own = record.key();

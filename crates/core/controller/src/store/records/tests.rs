@@ -143,7 +143,35 @@ fn all() -> Vec<Record> {
         Record::Request(request, RequestRecord { command: "c0".into(), made, at: at(1) }),
         Record::Refused(RefusedRecord { name: name(), spec: spec(), at: at(1) }),
         Record::Uid(12, 9),
+        usage("usage-open/closed", "1700000000"),
+        usage(
+            "usage-open/cards/card0",
+            r#"{"boot":7,"is_read":true,"strangers":[[3,[1,2,3,4]]],"clock":{"nanos":9,"floor":9,"cycles":5,"rest":1}}"#,
+        ),
+        usage(
+            "usage-open/rows/card0/0003",
+            r#"{"uid":7171,"account":{"dag":7171},"is_held":true,"seen":[1,2,3,4],"drops":null,"rates":{"promised":5,"regions":1},"since":9}"#,
+        ),
+        usage(
+            "usage-open/accounts/card0/dag/00001c03",
+            r#"{"tenant":"acme","dag":"web","begun":1700000000,"remainders":{"life":1,"promised":2,"regions":3},"open":[0,5,32,6],"fine":{"entries":[]}}"#,
+        ),
+        usage(
+            "usage-open/pages/card0/rest/acme/m",
+            r#"{"entries":[{"s":60,"e":120,"a":[3,500]}]}"#,
+        ),
+        usage(
+            "usage/card0/dag/00001c03/f/001700000040",
+            r#"{"entries":[{"s":1700000040,"e":1700000050,"a":[3,500]}]}"#,
+        ),
     ]
+}
+
+/// A record of usage, as stores that exist have it.
+fn usage(key: &str, value: &str) -> Record {
+    let record = Record::parse(key, value.as_bytes()).expect("a record of usage");
+    assert_eq!(record.encode(), value.as_bytes(), "{key}");
+    record
 }
 
 #[test]
@@ -176,6 +204,12 @@ fn keys_stay_as_they_are() {
             "requests/operator:ada/r-1",
             "refused/acme/web",
             "uids/0012",
+            "usage-open/closed",
+            "usage-open/cards/card0",
+            "usage-open/rows/card0/0003",
+            "usage-open/accounts/card0/dag/00001c03",
+            "usage-open/pages/card0/rest/acme/m",
+            "usage/card0/dag/00001c03/f/001700000040",
         ]
         .map(|key| key.replace("00000000", &format!("{:08x}", uid().raw())))
     );

@@ -391,6 +391,7 @@ fn all(of: &Lengths) -> Vec<Record> {
             DeletionRecord { tenant: Some(of.id(0)), revision: u64::MAX, lost: u64::MAX },
         ),
     ];
+    records.extend(of_usage(of));
     for error in of.errors() {
         records.extend(of_error(of, &storable_error(&error)));
     }
@@ -427,6 +428,45 @@ fn binding(of: &Lengths) -> BindingRecord {
         reason: Some(storable_reason(of.reason())),
         ..BindingRecord::new(spec, LATE, LATE)
     }
+}
+
+/// A page of as many intervals as there can be, and all else that is stored of usage.
+fn of_usage(of: &Lengths) -> Vec<Record> {
+    let meters = snic_usage::Meter::all().count();
+    let numbers: Vec<u64> = (0..meters as u64).map(|_| u64::MAX).collect();
+    let amounts: Vec<u64> =
+        (0..17).chain(32..).zip(numbers).flat_map(|(number, amount)| [number, amount]).collect();
+    let entry = serde_json::json!({"s": u64::MAX, "e": u64::MAX, "a": amounts});
+    let page = serde_json::json!({"entries": std::iter::repeat_n(entry, 60).collect::<Vec<_>>()});
+    let account = serde_json::json!({
+        "tenant": of.id::<TenantId>(0), "dag": of.id::<snic_domain::DagId>(0), "begun": u64::MAX, "ended": u64::MAX,
+        "remainders": {"life": u64::MAX, "promised": u64::MAX, "regions": u64::MAX}, "open": amounts, "fine": page,
+    });
+    let most = vec![u64::MAX; 10];
+    let row = serde_json::json!({
+        "uid": uid(), "account": {"rest": of.id::<TenantId>(0)}, "is_held": false, "seen": most[..4], "drops": most[..10],
+        "rates": {"promised": u64::MAX, "regions": u32::MAX}, "since": u64::MAX,
+    });
+    let strangers = vec![(u16::MAX, [u64::MAX; 4]); snic_domain::limits::DAG_ROWS];
+    let card = serde_json::json!({
+        "boot": u32::MAX, "is_read": false, "strangers": strangers,
+        "clock": {"nanos": u64::MAX, "floor": u64::MAX, "cycles": u64::MAX, "rest": u64::MAX},
+    });
+    let name: CardId = of.id(0);
+    let rest = format!("{name}/rest/{}", of.id::<TenantId>(0));
+    let records = [
+        (format!("usage/{rest}/m/{:012}", u64::MAX / 3_600 * 3_600), page),
+        (format!("usage-open/pages/{rest}/h"), serde_json::json!({"entries": []})),
+        (format!("usage-open/accounts/{rest}"), account),
+        (format!("usage-open/rows/{name}/{:04}", uid().row()), row),
+        (format!("usage-open/cards/{name}"), card),
+        ("usage-open/closed".to_owned(), serde_json::json!(u64::MAX)),
+    ];
+    let parse = |(key, value): (String, serde_json::Value)| {
+        let value = serde_json::to_vec(&value).expect("JSON");
+        Record::parse(&key, &value).unwrap_or_else(|error| panic!("{key}: {error}"))
+    };
+    records.into_iter().map(parse).collect()
 }
 
 /// The records that hold an error: an operation has one, a batch one for each of its DAGs.
@@ -470,6 +510,7 @@ fn kind(record: &Record) -> u8 {
         Record::Uid(..) => 17,
         Record::Revisions(_) => 18,
         Record::Deletion(..) => 19,
+        Record::Usage(_) => 20,
     }
 }
 
@@ -487,7 +528,7 @@ fn check(record: &Record) -> Result<(), TestCaseError> {
 fn each_kind_of_record_fits_the_store_at_its_longest() {
     let records = all(&LONGEST);
     let kinds: BTreeSet<u8> = records.iter().map(kind).collect();
-    assert_eq!(kinds.len(), 20, "{kinds:?}");
+    assert_eq!(kinds.len(), 21, "{kinds:?}");
     for record in &records {
         check(record).expect("it fits");
     }

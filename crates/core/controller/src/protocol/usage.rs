@@ -1,0 +1,32 @@
+//! Usage, for the service that adds it up.
+
+use snic_domain::{DagId, TenantId};
+use snic_usage::{AccountKey, Level, Page, Retention};
+
+/// Usage in intervals that are closed. Those in full pages are in the store, under [`snic_usage::UsageKey::FullPage`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UsageView {
+    /// Second up to which intervals are closed, since 1970; 0 before the first.
+    pub closed: u64,
+    /// Ages up to which intervals are kept.
+    pub retention: Retention,
+    /// Accounts, by key.
+    pub accounts: Vec<UsageAccount>,
+}
+
+/// Usage of one DAG of one card, or of a tenant's many.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UsageAccount {
+    /// Its name in the store.
+    pub key: AccountKey,
+    /// Owner of the DAG.
+    pub tenant: TenantId,
+    /// Name of the DAG; `None` for those without accounts of their own.
+    pub dag: Option<DagId>,
+    /// Second in which it began, since 1970.
+    pub begun: u64,
+    /// Second in which the DAG left the card, if it did.
+    pub ended: Option<u64>,
+    /// Pages that are being filled, by length.
+    pub open: [(Level, Page); 3],
+}
