@@ -315,9 +315,12 @@ impl Book {
 
     /// A card was read back, and has this boot id.
     pub fn booted(&mut self, now: Timestamp, card: &CardId, boot: u32) {
+        if !self.card(card).has_boot(boot) {
+            // Their time is lost with the card's clock, and the gap is theirs, too.
+            self.apply_waiting(card);
+        }
         if self.card(card).booted(now, boot) {
             self.write_all(card);
-            self.apply_waiting(card);
         }
     }
 

@@ -191,6 +191,11 @@ impl CardBook {
         charged
     }
 
+    /// Whether this is the boot id that it had.
+    pub fn has_boot(&self, boot: u32) -> bool {
+        self.boot == Some(boot)
+    }
+
     /// UIDs of the DAGs that are on it.
     pub fn all_held(&self) -> Vec<DagUid> {
         let owners = self.rows.iter().filter_map(|row| row.owner.as_ref());

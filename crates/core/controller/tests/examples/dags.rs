@@ -329,13 +329,12 @@ fn a_name_used_again_has_another_uid() {
     world.ask(delete("acme/web")).expect("it exists");
     world.deploy("acme/web", "nat", 1);
     let second = world.view("acme/web").uid;
-    assert_eq!(second.row(), first.row());
-    assert_eq!(second.incarnation(), first.incarnation() + 1);
+    assert_ne!(second.row(), first.row(), "packets of the first may still be counted there");
     world.ask(delete("acme/web")).expect("it exists");
     world.restart();
     world.deploy("beta/api", "nat", 1);
     let third = world.view("beta/api").uid;
-    assert_eq!((third.row(), third.incarnation()), (first.row(), first.incarnation() + 2));
+    assert!(third != first && third != second, "what the store has is not given out again");
 }
 
 #[test]
