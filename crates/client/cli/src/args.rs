@@ -13,6 +13,7 @@ mod rule;
 mod system;
 mod tenant;
 mod traffic;
+mod usage;
 mod vm;
 
 use std::path::PathBuf;
@@ -39,6 +40,7 @@ pub use traffic::{
     CaptureOptions, HeaderOptions, PacketChoice, RunOptions, StopCondition, TraceOptions,
     TrafficCommand,
 };
+pub use usage::UsageOptions;
 pub use vm::*;
 
 const EXIT_CODES: &str =
@@ -122,6 +124,8 @@ pub enum Command {
     /// Show what tenants request and get, and what limits them
     #[command(subcommand)]
     Fairness(FairnessCommand),
+    /// Show what DAGs have used of cards, by time
+    Usage(UsageOptions),
     /// Print decisions of the control plane, with reasons
     Events(EventQuery),
     /// Capture a DAG's packets on their way through a software card

@@ -30,6 +30,7 @@ use snic_api::v1::orchestration_service_client::OrchestrationServiceClient;
 use snic_api::v1::system_service_client::SystemServiceClient;
 use snic_api::v1::tenant_service_client::TenantServiceClient;
 use snic_api::v1::traffic_service_client::TrafficServiceClient;
+use snic_api::v1::usage_service_client::UsageServiceClient;
 use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
@@ -89,6 +90,8 @@ services! {
     system: SystemServiceClient,
     events: EventServiceClient,
     traffic: TrafficServiceClient,
+    /// What DAGs have used.
+    usage: UsageServiceClient,
     /// A fleet's hosts, and how it is.
     fleet: FleetServiceClient,
     /// Policies of a fleet.

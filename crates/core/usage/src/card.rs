@@ -288,6 +288,7 @@ impl CardBook {
 
     /// Another device is in its place: nothing is known of its counters.
     pub fn replaced(&mut self) {
+        self.note_gap(Gap::CardRestarted, 1);
         (self.boot, self.is_read, self.left) = (None, false, 0);
         for row in &mut self.rows {
             row.restart();

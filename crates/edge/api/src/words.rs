@@ -63,6 +63,7 @@ words! {
     "STATUS_" v1::condition::Status;
     "STEP_" v1::packet_sighting::Step;
     "TRAFFIC_" v1::nt_type::Traffic;
+    "USAGE_GROUPING_" v1::UsageGrouping;
     "VERDICT_" v1::diagnosis::Verdict;
     "VERB_" v1::operation_metadata::Verb;
 }

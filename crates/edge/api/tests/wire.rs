@@ -131,6 +131,8 @@ fn requests_have_the_standard_fields() {
             _ if name.starts_with("Delete") => &["name", "etag", "request_id", "allow_missing"],
             // It is read from files in their order.
             "ListAuditEntriesRequest" => &["page_size", "page_token", "filter"],
+            // It is added up from intervals in their order.
+            "ListUsageRequest" => &["page_size", "page_token"],
             _ if name.starts_with("List") => &["page_size", "page_token", "filter", "order_by"],
             // There is one log of events, and nothing to choose from.
             "WatchEventsRequest" => &["resume_revision"],

@@ -149,7 +149,7 @@ impl Bound {
 }
 
 /// Names of the services, for health checks.
-const SERVICES: [&str; 15] = [
+const SERVICES: [&str; 16] = [
     "",
     "snic.control.v1.AuditService",
     "snic.control.v1.AuthorizationService",
@@ -165,6 +165,7 @@ const SERVICES: [&str; 15] = [
     "snic.control.v1.SystemService",
     "snic.control.v1.TenantService",
     "snic.control.v1.TrafficService",
+    "snic.control.v1.UsageService",
 ];
 
 fn routes(
@@ -185,6 +186,7 @@ fn routes(
     use v1::system_service_server::SystemServiceServer;
     use v1::tenant_service_server::TenantServiceServer;
     use v1::traffic_service_server::TrafficServiceServer;
+    use v1::usage_service_server::UsageServiceServer;
     let most = settings.front.limits.message_bytes_max;
     let (health, mut routes) =
         snic_front::routes(&[FILE_DESCRIPTOR_SET, ERROR_DETAILS_DESCRIPTOR_SET])?;
@@ -212,6 +214,7 @@ fn routes(
         )
         .add_service(SystemServiceServer::new(services.clone()).max_decoding_message_size(most))
         .add_service(TenantServiceServer::new(services.clone()).max_decoding_message_size(most))
-        .add_service(TrafficServiceServer::new(services).max_decoding_message_size(most));
+        .add_service(TrafficServiceServer::new(services.clone()).max_decoding_message_size(most))
+        .add_service(UsageServiceServer::new(services).max_decoding_message_size(most));
     Ok((health, routes.routes()))
 }

@@ -33,7 +33,7 @@ pub struct AuditQuery {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment(pub std::time::SystemTime);
 
-fn moment(text: &str) -> Result<Moment, String> {
+pub(super) fn moment(text: &str) -> Result<Moment, String> {
     if let Ok(ago) = text.parse::<humantime::Duration>() {
         let then = std::time::SystemTime::now().checked_sub(*ago);
         return then

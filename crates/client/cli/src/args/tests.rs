@@ -76,6 +76,7 @@ fn command_of(request: &str) -> String {
     let command = match request {
         "ListFairnessRequest" => "fairness get",
         "ListAuditEntriesRequest" => "audit",
+        "ListUsageRequest" => "usage",
         "ListEventsRequest" => "events",
         "BatchCreateDagsRequest" => "dag create",
         "BindVmRequest" => "vm bind",

@@ -27,6 +27,7 @@ mod tenant;
 mod trace;
 mod traffic;
 mod traffic_run;
+mod usage;
 mod vm;
 mod wait;
 
@@ -117,6 +118,7 @@ pub async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Vm(command) => vm::run(session, command).await,
         Command::Operation(command) => operation::run(session, command).await,
         Command::Fairness(command) => fairness::run(session, command).await,
+        Command::Usage(options) => usage::run(session, options).await,
         Command::Events(query) => events::run(session, query).await,
         Command::Capture(options) => traffic::capture(session, options).await,
         Command::Trace(options) => traffic::trace(session, options).await,

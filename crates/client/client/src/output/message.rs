@@ -31,6 +31,7 @@ resources!(
     "snic.control.v1.", v1:
     Maintenance,
     AuditEntry,
+    UsageEntry,
     CheckAccessResponse,
     Bitstream,
     BitstreamHeader,

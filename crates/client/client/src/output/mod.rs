@@ -21,6 +21,7 @@ mod rule_views;
 pub mod state_views;
 pub mod table;
 pub mod text;
+pub mod usage;
 pub mod views;
 pub mod visible;
 pub mod vm_views;

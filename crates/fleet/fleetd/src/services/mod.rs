@@ -302,6 +302,7 @@ pub(crate) fn not_here(path: &str) -> Status {
         }
         Some("ClassificationService") => ("classification rules of its own", ""),
         Some("FairnessService") => ("shares over time", ""),
+        Some("UsageService") => ("usage of its own", "each host counts what its cards serve; "),
         Some("EventService") => ("events to read", "replicas write theirs to their logs; "),
         Some("AuditService") => ("audit log to read", "replicas write theirs to `audit_dir`; "),
         Some("AuthorizationService") => ("authorization policies", ""),

@@ -22,6 +22,7 @@ mod system;
 mod tenants;
 mod traffic;
 mod traffic_run;
+mod usage;
 mod watching;
 
 use std::sync::Arc;

@@ -1,0 +1,335 @@
+//! Usage: intervals of the store and those that are not full pages yet, added up by step.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use prost_types::Timestamp;
+use snic_api::convert::name;
+use snic_api::error::ApiError;
+use snic_api::page::Query;
+use snic_api::v1;
+use snic_api::v1::usage_service_server::UsageService;
+use snic_api::v1::{ErrorReason, UsageGrouping};
+use snic_controller::{DropCause, UsageAccount, UsageView};
+use snic_domain::{Caller, CardId, DagName, TenantId};
+use snic_front::gate::caller;
+use snic_ports::store::{Store, StoreError};
+use snic_usage::{
+    AccountPart, Amounts, Gap, Level, Meter, Page, PageRange, Point, Series, UsageKey,
+};
+use tonic::{Request, Response};
+
+use super::{RpcResult, Services, page};
+
+/// Most steps of one request: each may have an entry for each DAG.
+const STEPS_MAX: u64 = 10_000;
+
+/// Seconds of the range where a request names none.
+const DAY: u64 = 86_400;
+
+/// Content of a request.
+struct UsageQuery {
+    tenant: Option<TenantId>,
+    dag: Option<DagName>,
+    card: Option<CardId>,
+    from: Option<u64>,
+    to: Option<u64>,
+    step: u64,
+    by: UsageGrouping,
+}
+
+#[tonic::async_trait]
+impl UsageService for Services {
+    async fn list_usage(
+        &self,
+        request: Request<v1::ListUsageRequest>,
+    ) -> RpcResult<v1::ListUsageResponse> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let query = page_query(&request);
+        let page = page(query.clone(), request.page_size, &request.page_token)?;
+        let usage_query = self.usage_query(&caller, &request).await?;
+        let scope = match &caller {
+            Caller::Tenant(own) => Some(own.clone()),
+            _ => None,
+        };
+        let view =
+            self.read(&caller, move |controller, _| controller.usage(scope.as_ref())).await?;
+        let store = Arc::clone(self.0.plane.store());
+        let add_up = move || add_up(&*store, &view, &usage_query);
+        let all = self.0.workshop.run(&caller, add_up).await??;
+        let after = page.after().unwrap_or_default();
+        let mut rest = all.into_iter().filter(|(key, _)| after.is_empty() || key.as_str() > after);
+        let mut usage = Vec::new();
+        let mut last = String::new();
+        for (key, entry) in rest.by_ref().take(page.limit()) {
+            last = key;
+            usage.push(entry);
+        }
+        let next_page_token = rest.next().map_or(String::new(), |_| query.token_after(&last));
+        Ok(Response::new(v1::ListUsageResponse { usage, next_page_token }))
+    }
+}
+
+impl Services {
+    async fn usage_query(
+        &self,
+        caller: &Caller,
+        request: &v1::ListUsageRequest,
+    ) -> Result<UsageQuery, ApiError> {
+        let is_set = |text: &str| !text.is_empty();
+        let tenant = Some(request.tenant.as_str()).filter(|text| is_set(text));
+        let tenant = tenant.map(|text| name::tenant("tenant", text)).transpose()?;
+        let dag = Some(request.dag.as_str()).filter(|text| is_set(text));
+        let dag = dag.map(|text| name::dag("dag", text)).transpose()?;
+        let card = Some(request.card.as_str()).filter(|text| is_set(text));
+        let card = card.map(|text| name::card("card", text)).transpose()?;
+        // A tenant is told of others as of those that do not exist; operators see those that are deleted.
+        if let Caller::Tenant(_) = caller {
+            for named in tenant.iter().chain(dag.as_ref().map(|dag| &dag.tenant)) {
+                self.tenant(caller, named.clone()).await?;
+            }
+        }
+        let by = UsageGrouping::try_from(request.by).map_err(|_| {
+            let text = format_args!("{} is no grouping; use 0 to 3", request.by);
+            ApiError::in_field(ErrorReason::InvalidField, "by", text)
+        })?;
+        let from = seconds("start_time", request.start_time)?;
+        let to = seconds("end_time", request.end_time)?;
+        Ok(UsageQuery { tenant, dag, card, from, to, step: request.step_seconds, by })
+    }
+}
+
+fn page_query(request: &v1::ListUsageRequest) -> Query {
+    let time = |time: &Option<Timestamp>| time.map_or(String::new(), |time| time.to_string());
+    Query::of("ListUsage")
+        .with("tenant", &request.tenant)
+        .with("dag", &request.dag)
+        .with("card", &request.card)
+        .with("start_time", &time(&request.start_time))
+        .with("end_time", &time(&request.end_time))
+        .with("step_seconds", &request.step_seconds.to_string())
+        .with("by", &request.by.to_string())
+}
+
+fn seconds(field: &str, time: Option<Timestamp>) -> Result<Option<u64>, ApiError> {
+    let Some(time) = time else { return Ok(None) };
+    u64::try_from(time.seconds).map(Some).map_err(|_| {
+        let text = format_args!("{} s is out of range; use a time since 1970", time.seconds);
+        ApiError::in_field(ErrorReason::InvalidField, field, text)
+    })
+}
+
+impl UsageQuery {
+    fn selects(&self, account: &UsageAccount) -> bool {
+        let is_dag =
+            |dag: &DagName| dag.tenant == account.tenant && account.dag.as_ref() == Some(&dag.dag);
+        self.tenant.as_ref().is_none_or(|tenant| *tenant == account.tenant)
+            && self.dag.as_ref().is_none_or(is_dag)
+            && self.card.as_ref().is_none_or(|card| *card == account.key.card)
+    }
+
+    /// First second, second after the last, and length of a step.
+    ///
+    /// # Errors
+    /// There would be too many steps.
+    fn range(&self, closed: u64) -> Result<(u64, u64, u64), ApiError> {
+        let to = self.to.unwrap_or(closed).min(closed.max(1));
+        let from = self.from.unwrap_or(to.saturating_sub(DAY) / 3_600 * 3_600).min(to);
+        let length = (to - from).max(1);
+        let step = if self.step == 0 { length } else { self.step };
+        if length.div_ceil(step) > STEPS_MAX {
+            let text = format_args!(
+                "{length} s in steps of {step} s are {} steps, at most {STEPS_MAX} are allowed; use a longer step or a \
+                 shorter range",
+                length.div_ceil(step)
+            );
+            return Err(ApiError::in_field(ErrorReason::InvalidField, "step_seconds", text));
+        }
+        Ok((from, to, step))
+    }
+}
+
+/// The longest intervals that a step and the beginning of the range are a multiple of.
+fn level_of(times: [u64; 3]) -> Level {
+    let fits = |level: &&Level| times.iter().all(|time| time.is_multiple_of(level.interval()));
+    Level::ALL.iter().rev().find(fits).copied().unwrap_or(Level::Fine)
+}
+
+/// Entries by their key: group, then time.
+fn add_up(
+    store: &dyn Store,
+    view: &UsageView,
+    query: &UsageQuery,
+) -> Result<BTreeMap<String, v1::UsageEntry>, ApiError> {
+    let (from, to, step) = query.range(view.closed)?;
+    // One step as long as the range, and a range up to the last interval, may end anywhere.
+    let end = if to < view.closed { to } else { 0 };
+    let level = level_of([from, end, query.step]);
+    let mut all = BTreeMap::new();
+    for account in view.accounts.iter().filter(|account| query.selects(account)) {
+        let is_over = account.ended.is_some_and(|ended| ended + 2 * DAY < from);
+        if is_over || account.begun >= to {
+            continue;
+        }
+        let mut series = Series::new(from, to, step);
+        let read = add_account(store, view, account, (from, to, level), &mut series);
+        read.map_err(|error| unreadable(&error))?;
+        for point in series.points() {
+            let mut entry = entry(account, &point, query.by);
+            let key = key(&entry, point.from);
+            match all.get_mut(&key) {
+                Some(before) => add(before, &entry),
+                None => {
+                    entry.start_time = Some(timestamp(point.from));
+                    all.insert(key, entry);
+                }
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn unreadable(error: &StoreError) -> ApiError {
+    tracing::error!(%error, "records of usage cannot be read");
+    let text = "usage cannot be read; see the server's log for the cause";
+    ApiError::new(ErrorReason::StoreUnavailable, text)
+}
+
+/// Adds what one account has in a range. Time O(pages of the range).
+fn add_account(
+    store: &dyn Store,
+    view: &UsageView,
+    account: &UsageAccount,
+    (from, to, level): (u64, u64, Level),
+    series: &mut Series,
+) -> Result<(), StoreError> {
+    for part in parts(view, (from, to, level)) {
+        let begun = PageRange { from: part.from.max(account.begun.saturating_sub(DAY)), ..part };
+        for start in begun.pages() {
+            let key = UsageKey::FullPage(account.key.clone(), part.level, start);
+            let Some(bytes) = store.get(&key.to_string())? else { continue };
+            match serde_json::from_slice::<Page>(&bytes) {
+                Ok(page) => series.add(part, &page),
+                Err(error) => return Err(StoreError::Stopped(format!("{key}: {error}"))),
+            }
+        }
+        // What is in pages of shorter intervals is not in those of longer ones yet.
+        let is_last = part.to == to;
+        for (open, page) in &account.open {
+            if *open == part.level || is_last && *open < part.level {
+                series.add(part, page);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Parts of the range, each with the length of intervals that it is read from: `level`, and longer ones where it is not kept any more.
+fn parts(view: &UsageView, (from, to, level): (u64, u64, Level)) -> Vec<PageRange> {
+    let kept = view.retention.ranges(from, to, view.closed);
+    let mut parts: Vec<PageRange> = Vec::new();
+    for range in kept.into_iter().filter(|range| range.from < range.to) {
+        let level = range.level.max(level);
+        match parts.last_mut() {
+            Some(last) if last.level == level => last.to = range.to,
+            _ => parts.push(PageRange { level, ..range }),
+        }
+    }
+    parts
+}
+
+fn key(entry: &v1::UsageEntry, from: u64) -> String {
+    format!("{}|{}|{}|{:08x}|{from:012}", entry.tenant, entry.card, entry.dag, entry.uid)
+}
+
+const fn timestamp(second: u64) -> Timestamp {
+    Timestamp { seconds: second as i64, nanos: 0 }
+}
+
+fn entry(account: &UsageAccount, point: &Point, by: UsageGrouping) -> v1::UsageEntry {
+    let is_by_dag = matches!(by, UsageGrouping::Unspecified | UsageGrouping::Dag);
+    let dag = account
+        .dag
+        .as_ref()
+        .filter(|_| is_by_dag)
+        .map(|dag| DagName { tenant: account.tenant.clone(), dag: dag.clone() }.to_string());
+    let uid = match &account.key.part {
+        AccountPart::Dag(uid) if is_by_dag => uid.raw(),
+        _ => 0,
+    };
+    let card =
+        if by == UsageGrouping::Tenant { String::new() } else { name::of_card(&account.key.card) };
+    let amounts = &point.amounts;
+    let of = |meter| amounts.get(meter);
+    v1::UsageEntry {
+        tenant: name::of_tenant(&account.tenant),
+        dag: dag.unwrap_or_default(),
+        uid,
+        card,
+        start_time: Some(timestamp(point.from)),
+        end_time: Some(timestamp(point.to)),
+        life_ms: of(Meter::Life),
+        promised_kbit: of(Meter::Promised),
+        region_ms: of(Meter::Regions),
+        bytes_in: of(Meter::BytesIn),
+        bytes_served: of(Meter::BytesServed),
+        packets_in: of(Meter::PacketsIn),
+        packets_served: of(Meter::PacketsServed),
+        drops: drops(amounts),
+        gaps: gaps(amounts),
+    }
+}
+
+fn drops(amounts: &Amounts) -> Vec<v1::UsageDrops> {
+    let drops = DropCause::ALL.into_iter().map(|cause| (cause, amounts.get(Meter::Dropped(cause))));
+    let drops = drops.filter(|(_, packets)| *packets > 0);
+    drops.map(|(cause, packets)| v1::UsageDrops { cause: cause_word(cause), packets }).collect()
+}
+
+/// Word of a cause: `RATE_LIMITED` of `RateLimited`.
+fn cause_word(cause: DropCause) -> String {
+    let mut word = String::new();
+    for letter in format!("{cause:?}").chars() {
+        if letter.is_ascii_uppercase() && !word.is_empty() {
+            word.push('_');
+        }
+        word.push(letter.to_ascii_uppercase());
+    }
+    word
+}
+
+fn gaps(amounts: &Amounts) -> Vec<v1::UsageGap> {
+    let gaps = Gap::ALL.into_iter().map(|gap| (gap, amounts.get(Meter::Gap(gap))));
+    let gaps = gaps.filter(|(_, millis)| *millis > 0);
+    let word = |gap: Gap| gap.name().trim_start_matches("gap_").to_ascii_uppercase();
+    gaps.map(|(gap, millis)| v1::UsageGap { reason: word(gap), millis }).collect()
+}
+
+/// Adds an entry of the same group and step.
+fn add(sum: &mut v1::UsageEntry, other: &v1::UsageEntry) {
+    let plus = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+    plus(&mut sum.life_ms, other.life_ms);
+    plus(&mut sum.promised_kbit, other.promised_kbit);
+    plus(&mut sum.region_ms, other.region_ms);
+    plus(&mut sum.bytes_in, other.bytes_in);
+    plus(&mut sum.bytes_served, other.bytes_served);
+    plus(&mut sum.packets_in, other.packets_in);
+    plus(&mut sum.packets_served, other.packets_served);
+    let later = |time: &Option<Timestamp>| time.map_or(0, |time| time.seconds);
+    if later(&other.end_time) > later(&sum.end_time) {
+        sum.end_time = other.end_time;
+    }
+    for drops in &other.drops {
+        match sum.drops.iter_mut().find(|sum| sum.cause == drops.cause) {
+            Some(sum) => plus(&mut sum.packets, drops.packets),
+            None => sum.drops.push(drops.clone()),
+        }
+    }
+    for gap in &other.gaps {
+        match sum.gaps.iter_mut().find(|sum| sum.reason == gap.reason) {
+            Some(sum) => plus(&mut sum.millis, gap.millis),
+            None => sum.gaps.push(gap.clone()),
+        }
+    }
+}
