@@ -51,7 +51,9 @@ fn read<T: serde::de::DeserializeOwned>(text: &str) -> T {
 }
 
 impl Records {
-    fn apply(&mut self, writes: &[UsageWrite]) {
+    /// Returns the number of bytes that are written.
+    fn apply(&mut self, writes: &[UsageWrite]) -> usize {
+        let mut written = 0;
         for write in writes {
             match write {
                 UsageWrite::Remove(key) => drop(self.0.remove(&key.to_string())),
@@ -66,12 +68,14 @@ impl Records {
                         }
                     };
                     let key = record.key().to_string();
+                    written += key.len() + value.len();
                     let full = matches!(record, UsageRecord::FullPage(..));
                     let before = self.0.insert(key.clone(), value);
                     assert!(!full || before.is_none(), "{key} was written before");
                 }
             }
         }
+        written
     }
 
     /// All records but full pages, which a start does not read.
@@ -701,4 +705,45 @@ fn what_a_running_card_counted_before_belongs_to_nobody() {
         1,
         "and a gap says that more may be missing"
     );
+}
+
+/// Size on disk: a day of a DAG that sends all the time.
+#[test]
+fn a_day_of_a_busy_dag_takes_less_than_a_megabyte() {
+    let (mut book, mut records) = (Book::default(), Records::default());
+    let retention = Retention::default();
+    let uid = DagUid::new(3, 9).expect("one");
+    let mut written = 0;
+    for second in (0..=86_400).step_by(5) {
+        let now =
+            Timestamp::from_nanos(BEGIN / SECOND / 86_400 * 86_400 * SECOND + second * SECOND);
+        if second == 0 {
+            book.booted(now, &card(), 1);
+            book.place(now, &card(), (&tenant(), &dag(), uid), rates(10_000_000_000));
+        }
+        let packets = second * 1_234_567;
+        let counters = DagCounters {
+            packets_in: packets + packets / 100,
+            bytes_intended: packets * 1_010,
+            bytes_served: packets * 1_000,
+            packets_out: packets,
+        };
+        let mut drops = [0; DropCause::ALL.len()];
+        drops[DropCause::RateLimited as usize] = packets / 100;
+        let counters = CardCounters {
+            cycles: Some(second * HZ),
+            dags: vec![(3, counters)],
+            dag_drops: vec![(3, drops)],
+            ..CardCounters::default()
+        };
+        let line = Bandwidth::from_gbps(100);
+        book.read(&card(), &Reading { now, clock_hz: HZ, line, counters: &counters }, |_| true);
+        book.close(now, &retention);
+        let writes = book.take_writes();
+        written += records.apply(&writes);
+    }
+    let kept: usize = records.0.iter().map(|(key, value)| key.len() + value.len()).sum();
+    println!("{kept} bytes are kept in {} records, {written} bytes were written", records.0.len());
+    assert!((300_000..1_000_000).contains(&kept), "{kept} bytes");
+    assert!(written < 16_000_000, "{written} bytes");
 }
