@@ -456,6 +456,11 @@ fn of_the_rest(method: &str, operation: &str) -> Option<Vec<Probe>> {
             };
             return Some(vec![probe("", "", ask("")), probe(TENANT.0, TENANT.1, ask(TENANT.0))]);
         }
+        "ListUsage" => {
+            let ask =
+                |tenant: &str| v1::ListUsageRequest { tenant: tenant.into(), ..Default::default() };
+            return Some(vec![probe("", "", ask("")), probe(TENANT.0, TENANT.1, ask(TENANT.0))]);
+        }
         "ListFairness" => return Some(vec![probe("", "", v1::ListFairnessRequest::default())]),
         "ListEvents" => return Some(vec![probe("", "", v1::ListEventsRequest::default())]),
         // They name no resource, and so old a revision is rejected for every caller.
@@ -554,6 +559,7 @@ async fn absent_and_not_yours_are_the_same() {
                 "Events",
                 "Fairness",
                 "Rules",
+                "Usage",
             ];
             let is_list = method.strip_prefix("List").is_some_and(|what| lists.contains(&what));
             // It says no, in both cases.
