@@ -90,7 +90,7 @@ services! {
     system: SystemServiceClient,
     events: EventServiceClient,
     traffic: TrafficServiceClient,
-    /// What DAGs have used.
+    /// Usage of DAGs.
     usage: UsageServiceClient,
     /// A fleet's hosts, and how it is.
     fleet: FleetServiceClient,

@@ -1,50 +1,11 @@
 //! Accounts: what one DAG has used of one card, or what is left of a tenant's many.
 
-use serde::{Deserialize, Serialize};
-use snic_domain::{CardId, DagId, DagUid, TenantId};
+use snic_domain::{DagId, TenantId};
 
-use crate::meter::{Amounts, Meter};
-use crate::pages::{Entry, Level, Page};
+use crate::key::{Remainders, UsageRates};
+use crate::meter::{Meter, UsageAmounts};
+use crate::pages::{IntervalLevel, UsageInterval, UsagePage};
 use crate::saved::SavedAccount;
-
-/// Names an account.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct AccountKey {
-    /// The card that was used.
-    pub card: CardId,
-    /// User of the card.
-    pub part: AccountPart,
-}
-
-/// User of a card.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum AccountPart {
-    /// One DAG.
-    Dag(DagUid),
-    /// DAGs of a tenant beyond those that have accounts of their own.
-    Rest(TenantId),
-}
-
-/// Rates at which a DAG uses a card while time passes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rates {
-    /// Promised bandwidth, in bits per second.
-    pub promised: u64,
-    /// Regions with an instance of it.
-    pub regions: u32,
-}
-
-/// Remainders of meters of time, below one unit. They are carried on, so an account as a whole is rounded down once.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Remainders {
-    /// Nanoseconds below a millisecond.
-    life: u64,
-    /// Bits per second × nanoseconds, below 10^12.
-    promised: u64,
-    /// Regions × nanoseconds, below a million.
-    regions: u64,
-}
 
 /// Adds to a remainder; returns the whole units.
 fn carry(rest: &mut u64, more: u128, unit: u64) -> u64 {
@@ -57,8 +18,8 @@ fn carry(rest: &mut u64, more: u128, unit: u64) -> u64 {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
     saved: SavedAccount,
-    minute: Page,
-    hour: Page,
+    minute: UsagePage,
+    hour: UsagePage,
 }
 
 impl Account {
@@ -71,19 +32,19 @@ impl Account {
                 begun: second,
                 ended: None,
                 remainders: Remainders::default(),
-                open: Amounts::default(),
-                fine: Page::default(),
+                open: UsageAmounts::default(),
+                fine: UsagePage::default(),
             },
-            minute: Page::default(),
-            hour: Page::default(),
+            minute: UsagePage::default(),
+            hour: UsagePage::default(),
         }
     }
 
     pub(crate) fn restore(saved: SavedAccount) -> Self {
-        Self { saved, minute: Page::default(), hour: Page::default() }
+        Self { saved, minute: UsagePage::default(), hour: UsagePage::default() }
     }
 
-    pub(crate) fn restore_page(&mut self, level: Level, page: Page) {
+    pub(crate) fn restore_page(&mut self, level: IntervalLevel, page: UsagePage) {
         *self.page_mut(level) = page;
     }
 
@@ -113,24 +74,24 @@ impl Account {
     }
 
     /// The page that is being filled.
-    pub const fn page(&self, level: Level) -> &Page {
+    pub const fn page(&self, level: IntervalLevel) -> &UsagePage {
         match level {
-            Level::Fine => &self.saved.fine,
-            Level::Minute => &self.minute,
-            Level::Hour => &self.hour,
+            IntervalLevel::Fine => &self.saved.fine,
+            IntervalLevel::Minute => &self.minute,
+            IntervalLevel::Hour => &self.hour,
         }
     }
 
-    const fn page_mut(&mut self, level: Level) -> &mut Page {
+    const fn page_mut(&mut self, level: IntervalLevel) -> &mut UsagePage {
         match level {
-            Level::Fine => &mut self.saved.fine,
-            Level::Minute => &mut self.minute,
-            Level::Hour => &mut self.hour,
+            IntervalLevel::Fine => &mut self.saved.fine,
+            IntervalLevel::Minute => &mut self.minute,
+            IntervalLevel::Hour => &mut self.hour,
         }
     }
 
-    /// Amounts since the last interval was closed.
-    pub const fn open(&self) -> &Amounts {
+    /// UsageAmounts since the last interval was closed.
+    pub const fn open(&self) -> &UsageAmounts {
         &self.saved.open
     }
 
@@ -140,12 +101,12 @@ impl Account {
     }
 
     /// Adds what rows have counted.
-    pub(crate) const fn add_all(&mut self, amounts: &Amounts) {
+    pub(crate) const fn add_all(&mut self, amounts: &UsageAmounts) {
         self.saved.open.add_all(amounts);
     }
 
     /// A DAG has used the card for so many nanoseconds at these rates.
-    pub(crate) fn add_time(&mut self, nanos: u64, rates: Rates) {
+    pub(crate) fn add_time(&mut self, nanos: u64, rates: UsageRates) {
         let (rest, time) = (&mut self.saved.remainders, u128::from(nanos));
         let life = carry(&mut rest.life, time, 1_000_000);
         let promised =
@@ -172,12 +133,12 @@ impl Account {
         if amounts.is_zero() {
             return false;
         }
-        self.saved.fine.push(Entry { start, end, amounts });
+        self.saved.fine.push(UsageInterval { start, end, amounts });
         true
     }
 
     /// Takes out the page of this length if time has come to a later one, and adds its sum to the next length.
-    pub(crate) fn turn(&mut self, level: Level, second: u64) -> Option<Page> {
+    pub(crate) fn turn(&mut self, level: IntervalLevel, second: u64) -> Option<UsagePage> {
         let is_full = self.page(level).start(level)? + level.page() <= second;
         if !is_full {
             return None;
@@ -191,6 +152,7 @@ impl Account {
 
     /// Whether its last interval is closed and all its pages are full.
     pub(crate) fn is_at_rest(&self) -> bool {
-        self.saved.open.is_zero() && Level::ALL.iter().all(|level| self.page(*level).is_empty())
+        self.saved.open.is_zero()
+            && IntervalLevel::ALL.iter().all(|level| self.page(*level).is_empty())
     }
 }

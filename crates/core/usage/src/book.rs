@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use snic_domain::{Bandwidth, CardId, DagId, DagUid, TenantId, Timestamp};
-use snic_tables::CardCounters;
+use snic_domain::{CardId, DagId, DagUid, TenantId, Timestamp};
 
-use crate::account::{Account, AccountKey, AccountPart, Rates};
+use crate::account::Account;
 use crate::card::{CardBook, Charged, Tick};
-use crate::meter::Amounts;
-use crate::pages::{Level, PageRange};
+use crate::key::{AccountKey, AccountPart, UsageRates};
+use crate::meter::UsageAmounts;
+use crate::pages::{IntervalLevel, PageRange};
+use crate::reading::UsageReading;
 use crate::saved::{UsageKey, UsageRecord, UsageWrite};
 
 /// Accounts of DAGs that left that are kept apart, by tenant. Beyond, a tenant's next DAGs are counted together, so that one that creates
@@ -29,27 +30,14 @@ const SWEPT_MAX: u64 = 3_600;
 
 const NANOS: u64 = 1_000_000_000;
 
-/// Counters of a card.
-#[derive(Debug, Clone, Copy)]
-pub struct Reading<'a> {
-    /// Host's time.
-    pub now: Timestamp,
-    /// Frequency of the card's clock.
-    pub clock_hz: u64,
-    /// Most that the card's ports carry.
-    pub line: Bandwidth,
-    /// The counters, in the order of rows.
-    pub counters: &'a CardCounters,
-}
-
 /// Ages up to which intervals are kept, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// Of ten seconds.
+    /// Intervals of ten seconds.
     pub fine: u64,
-    /// Of a minute.
+    /// Intervals of a minute.
     pub minute: u64,
-    /// Of an hour; older ones are gone.
+    /// Intervals of an hour; older ones are gone.
     pub hour: u64,
 }
 
@@ -61,28 +49,28 @@ impl Default for Retention {
 }
 
 impl Retention {
-    const fn of(&self, level: Level) -> u64 {
+    const fn of(&self, level: IntervalLevel) -> u64 {
         match level {
-            Level::Fine => self.fine,
-            Level::Minute => self.minute,
-            Level::Hour => self.hour,
+            IntervalLevel::Fine => self.fine,
+            IntervalLevel::Minute => self.minute,
+            IntervalLevel::Hour => self.hour,
         }
     }
 
     /// Beginning of the first page of this length that is kept. Pages of a shorter length are kept from the beginning of an interval
     /// of the longer one on, so a range is read from each length without overlap.
-    pub const fn kept_from(&self, level: Level, second: u64) -> u64 {
+    pub const fn kept_from(&self, level: IntervalLevel, second: u64) -> u64 {
         level.page_of(second.saturating_sub(self.of(level)))
     }
 
     /// The pages that a range is read from: the shortest intervals that are kept.
     pub fn ranges(&self, from: u64, to: u64, second: u64) -> [PageRange; 3] {
-        let fine = self.kept_from(Level::Fine, second).clamp(from, to.max(from));
-        let minute = self.kept_from(Level::Minute, second).clamp(from, fine);
+        let fine = self.kept_from(IntervalLevel::Fine, second).clamp(from, to.max(from));
+        let minute = self.kept_from(IntervalLevel::Minute, second).clamp(from, fine);
         [
-            PageRange { level: Level::Hour, from, to: minute },
-            PageRange { level: Level::Minute, from: minute, to: fine },
-            PageRange { level: Level::Fine, from: fine, to },
+            PageRange { level: IntervalLevel::Hour, from, to: minute },
+            PageRange { level: IntervalLevel::Minute, from: minute, to: fine },
+            PageRange { level: IntervalLevel::Fine, from: fine, to },
         ]
     }
 }
@@ -98,7 +86,7 @@ struct DagOnCard {
 /// A change of where a DAG is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum PlaceChange {
-    Placed(DagOnCard, Rates),
+    Placed(DagOnCard, UsageRates),
     Left(DagUid),
 }
 
@@ -110,7 +98,7 @@ impl PlaceChange {
     }
 }
 
-/// What all DAGs have used of all cards.
+/// Usage of all cards by all DAGs.
 #[derive(Debug, Default)]
 pub struct Book {
     cards: BTreeMap<CardId, CardBook>,
@@ -131,7 +119,7 @@ pub struct Book {
     writes: Vec<UsageWrite>,
 }
 
-fn open_page(key: &AccountKey, account: &Account, level: Level) -> UsageWrite {
+fn open_page(key: &AccountKey, account: &Account, level: IntervalLevel) -> UsageWrite {
     let page = account.page(level);
     match page.is_empty() {
         true => UsageWrite::Remove(UsageKey::OpenPage(key.clone(), level)),
@@ -203,7 +191,7 @@ impl Book {
         now: Timestamp,
         card: &CardId,
         (tenant, dag, uid): (&TenantId, &DagId, DagUid),
-        rates: Rates,
+        rates: UsageRates,
     ) {
         let is_noted = self.waiting.contains_key(card);
         let held = self.card(card).held(uid);
@@ -257,7 +245,13 @@ impl Book {
         }
     }
 
-    fn begin(&mut self, second: u64, time: u64, card: &CardId, (name, rates): (DagOnCard, Rates)) {
+    fn begin(
+        &mut self,
+        second: u64,
+        time: u64,
+        card: &CardId,
+        (name, rates): (DagOnCard, UsageRates),
+    ) {
         let DagOnCard { tenant, dag, uid } = name;
         let own = AccountKey { card: card.clone(), part: AccountPart::Dag(uid) };
         let has_room = self.ended.get(&tenant).is_none_or(|ended| *ended < ENDED_ACCOUNTS_MAX);
@@ -332,7 +326,12 @@ impl Book {
 
     /// Takes in the counters of a card. `is_active` says whether a row is in the card's tables, or is about to be. They are stored with
     /// the next close: until then the card has them. Time O(rows of the reading).
-    pub fn read(&mut self, card: &CardId, reading: &Reading<'_>, is_active: impl Fn(u16) -> bool) {
+    pub fn read(
+        &mut self,
+        card: &CardId,
+        reading: &UsageReading<'_>,
+        is_active: impl Fn(u16) -> bool,
+    ) {
         let tick = match self.cards.get_mut(card) {
             Some(known) => known.tick(reading),
             None => self.card(card).tick(reading),
@@ -376,7 +375,7 @@ impl Book {
     /// Closes the interval if it is over: amounts of all accounts, and the counters that they are of. Time O(accounts), once in ten
     /// seconds.
     pub fn close(&mut self, now: Timestamp, retention: &Retention) {
-        let (second, interval) = (second(now), Level::Fine.interval());
+        let (second, interval) = (second(now), IntervalLevel::Fine.interval());
         let Some(start) = self.closed else {
             self.closed = Some(second / interval * interval);
             self.due = second / interval * interval + interval;
@@ -405,13 +404,13 @@ impl Book {
             if account.close(start, end) {
                 self.dirty.insert(key.clone());
             }
-            for level in Level::ALL {
+            for level in IntervalLevel::ALL {
                 let Some(page) = account.turn(level, end) else { continue };
                 self.dirty.insert(key.clone());
                 let full = UsageRecord::FullPage(key.clone(), level, page);
                 self.writes.push(UsageWrite::Put(full));
                 let changed = [Some(level), level.next()].into_iter().flatten();
-                let changed = changed.filter(|level| *level != Level::Fine);
+                let changed = changed.filter(|level| *level != IntervalLevel::Fine);
                 self.writes.extend(changed.map(|level| open_page(key, account, level)));
             }
         }
@@ -430,7 +429,7 @@ impl Book {
         let mut gone = Vec::new();
         for (key, account) in &self.accounts {
             let last = account.ended().unwrap_or(now);
-            for level in Level::ALL {
+            for level in IntervalLevel::ALL {
                 let first = retention.kept_from(level, before).max(level.page_of(account.begun()));
                 // Packets are counted for a while after it has left.
                 let until =
@@ -439,7 +438,8 @@ impl Book {
                 let keys = starts.map(|start| UsageKey::FullPage(key.clone(), level, start));
                 self.writes.extend(keys.map(UsageWrite::Remove));
             }
-            let is_old = last + 2 * Level::Hour.page() < retention.kept_from(Level::Hour, now);
+            let is_old = last + 2 * IntervalLevel::Hour.page()
+                < retention.kept_from(IntervalLevel::Hour, now);
             if account.ended().is_some() && is_old && account.is_at_rest() {
                 gone.push(key.clone());
             }
@@ -483,9 +483,9 @@ impl Book {
         self.accounts.iter()
     }
 
-    /// Amounts of one account since the last close.
-    pub fn open(&mut self, key: &AccountKey) -> Amounts {
-        let Some(account) = self.accounts.get_mut(key) else { return Amounts::ZERO };
+    /// UsageAmounts of one account since the last close.
+    pub fn open(&mut self, key: &AccountKey) -> UsageAmounts {
+        let Some(account) = self.accounts.get_mut(key) else { return UsageAmounts::ZERO };
         if let Some(card) = self.cards.get_mut(&key.card) {
             account.add_all(&card.take_pending(&key.part));
         }

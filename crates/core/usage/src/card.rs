@@ -3,10 +3,10 @@
 use snic_domain::{Bandwidth, DagUid, Timestamp};
 use snic_tables::{CardCounters, DropCause};
 
-use crate::account::{AccountPart, Rates};
-use crate::book::Reading;
 use crate::clock::{COAST_MAX, CardClock, Passed};
-use crate::meter::{Amounts, Gap, Meter};
+use crate::key::{AccountPart, UsageRates};
+use crate::meter::{Gap, Meter, UsageAmounts};
+use crate::reading::UsageReading;
 use crate::saved::{SavedCard, SavedRow, counters_of};
 
 const CAUSES: usize = DropCause::ALL.len();
@@ -31,11 +31,11 @@ struct RowOwner {
     account: AccountPart,
     /// Whether the DAG is on the card.
     is_held: bool,
-    rates: Rates,
+    rates: UsageRates,
     /// Time up to which the rates are charged.
     since: u64,
-    /// Amounts that are not in the account yet.
-    pending: Amounts,
+    /// UsageAmounts that are not in the account yet.
+    pending: UsageAmounts,
     /// Readings without a change since the DAG was gone from the card's tables.
     stable: u8,
     has_changed: bool,
@@ -54,10 +54,10 @@ struct Row {
 #[derive(Debug)]
 pub(crate) struct Charged {
     pub account: AccountPart,
-    pub amounts: Amounts,
+    pub amounts: UsageAmounts,
     /// Time in nanoseconds, at these rates.
     pub nanos: u64,
-    pub rates: Rates,
+    pub rates: UsageRates,
 }
 
 /// Consequence of a reading.
@@ -164,7 +164,7 @@ impl CardBook {
     }
 
     /// The account and the rates of a DAG on the card.
-    pub fn held(&self, uid: DagUid) -> Option<(&AccountPart, Rates)> {
+    pub fn held(&self, uid: DagUid) -> Option<(&AccountPart, UsageRates)> {
         let owner = self.rows.get(usize::from(uid.row()))?.owner.as_ref()?;
         (owner.uid == uid && owner.is_held).then_some((&owner.account, owner.rates))
     }
@@ -175,7 +175,7 @@ impl CardBook {
         time: u64,
         uid: DagUid,
         account: AccountPart,
-        rates: Rates,
+        rates: UsageRates,
     ) -> Option<Charged> {
         let mut next = RowOwner::new(uid, account, rates, time);
         let mut before = self.row_mut(uid.row()).owner.take();
@@ -213,7 +213,7 @@ impl CardBook {
     }
 
     /// Charges a DAG up to a time; then it has other rates, or leaves.
-    pub fn charge(&mut self, time: u64, uid: DagUid, next: Option<Rates>) -> Option<Charged> {
+    pub fn charge(&mut self, time: u64, uid: DagUid, next: Option<UsageRates>) -> Option<Charged> {
         let owner = self.rows.get_mut(usize::from(uid.row()))?.owner.as_mut()?;
         if owner.uid != uid || !owner.is_held {
             return None;
@@ -238,8 +238,8 @@ impl CardBook {
     }
 
     /// Takes what the rows of an account have counted.
-    pub fn take_pending(&mut self, part: &AccountPart) -> Amounts {
-        let mut sum = Amounts::default();
+    pub fn take_pending(&mut self, part: &AccountPart) -> UsageAmounts {
+        let mut sum = UsageAmounts::default();
         let rows = match part {
             AccountPart::Dag(uid) => {
                 let number = usize::from(uid.row());
@@ -297,7 +297,7 @@ impl CardBook {
     }
 
     /// Takes in the time of a reading; returns whether its counters count.
-    pub fn tick(&mut self, reading: &Reading<'_>) -> Tick {
+    pub fn tick(&mut self, reading: &UsageReading<'_>) -> Tick {
         let counters = reading.counters;
         let is_news = !self.is_read || !self.clock.has_cycles() && counters.cycles.is_some();
         let Passed::Nanos(passed) = self.clock.read(reading.now, counters.cycles, reading.clock_hz)
@@ -373,9 +373,9 @@ fn bytes_most(line: Bandwidth, nanos: u64) -> u64 {
 }
 
 impl RowOwner {
-    const fn new(uid: DagUid, account: AccountPart, rates: Rates, since: u64) -> Self {
+    const fn new(uid: DagUid, account: AccountPart, rates: UsageRates, since: u64) -> Self {
         let (is_held, stable, has_changed) = (true, 0, false);
-        let pending = Amounts::ZERO;
+        let pending = UsageAmounts::ZERO;
         Self { uid, account, is_held, rates, since, pending, stable, has_changed }
     }
 

@@ -27,18 +27,22 @@ mod account;
 mod book;
 mod card;
 mod clock;
+mod key;
 mod meter;
 mod pages;
+mod reading;
 mod saved;
 mod series;
 
 #[cfg(test)]
 mod tests;
 
-pub use account::{Account, AccountKey, AccountPart, Rates};
-pub use book::{Book, Reading, Retention};
+pub use account::Account;
+pub use book::{Book, Retention};
 pub use clock::CardClock;
-pub use meter::{Amounts, Gap, Meter, MeterUnit};
-pub use pages::{Entry, Level, Page, PageRange};
+pub use key::{AccountKey, AccountPart, UsageRates};
+pub use meter::{Gap, Meter, MeterUnit, UsageAmounts};
+pub use pages::{IntervalLevel, PageRange, UsageInterval, UsagePage};
+pub use reading::UsageReading;
 pub use saved::{SavedAccount, SavedCard, SavedRow, UsageKey, UsageRecord, UsageWrite};
-pub use series::{Point, Series};
+pub use series::{Point, UsageSeries};

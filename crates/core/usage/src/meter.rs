@@ -157,9 +157,9 @@ impl Meter {
 
 /// An amount for each meter.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub struct Amounts([u64; METERS]);
+pub struct UsageAmounts([u64; METERS]);
 
-impl Amounts {
+impl UsageAmounts {
     /// Nothing.
     pub(crate) const ZERO: Self = Self([0; METERS]);
 
@@ -195,14 +195,14 @@ impl Amounts {
     }
 }
 
-impl std::fmt::Debug for Amounts {
+impl std::fmt::Debug for UsageAmounts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_map().entries(self.iter()).finish()
     }
 }
 
 /// A list of numbers of meters, each before its amount.
-impl Serialize for Amounts {
+impl Serialize for UsageAmounts {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut list = serializer.serialize_seq(None)?;
         for (meter, amount) in self.iter() {
@@ -213,19 +213,19 @@ impl Serialize for Amounts {
     }
 }
 
-impl<'de> Deserialize<'de> for Amounts {
+impl<'de> Deserialize<'de> for UsageAmounts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct List;
         impl<'de> Visitor<'de> for List {
-            type Value = Amounts;
+            type Value = UsageAmounts;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("numbers of meters, each before its amount")
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Amounts, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<UsageAmounts, A::Error> {
                 use serde::de::Error;
-                let mut amounts = Amounts::default();
+                let mut amounts = UsageAmounts::default();
                 while let Some(number) = list.next_element::<usize>()? {
                     let meter = Meter::of_number(number)
                         .ok_or_else(|| A::Error::custom(format!("no meter has number {number}")))?;

@@ -3,12 +3,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::meter::Amounts;
+use crate::meter::UsageAmounts;
 
 /// Length of intervals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Level {
+pub enum IntervalLevel {
     /// Ten seconds, in pages of a minute.
     Fine,
     /// A minute, in pages of an hour.
@@ -17,7 +17,7 @@ pub enum Level {
     Hour,
 }
 
-impl Level {
+impl IntervalLevel {
     /// All of them, the shortest first.
     pub const ALL: [Self; 3] = [Self::Fine, Self::Minute, Self::Hour];
 
@@ -65,27 +65,27 @@ impl Level {
 
 /// Usage of one interval. Its end may be later than its length says: nothing closed it in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct UsageInterval {
     /// First second, since 1970.
     #[serde(rename = "s")]
     pub start: u64,
     /// Second after the last.
     #[serde(rename = "e")]
     pub end: u64,
-    /// Amounts that were added in it.
+    /// UsageAmounts that were added in it.
     #[serde(rename = "a")]
-    pub amounts: Amounts,
+    pub amounts: UsageAmounts,
 }
 
 /// Entries of one account that begin in one page's time, the first one first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Page {
-    entries: Vec<Entry>,
+pub struct UsagePage {
+    entries: Vec<UsageInterval>,
 }
 
-impl Page {
+impl UsagePage {
     /// Its entries, the first one first.
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[UsageInterval] {
         &self.entries
     }
 
@@ -95,17 +95,17 @@ impl Page {
     }
 
     /// Beginning of the page, if it has an entry.
-    pub fn start(&self, level: Level) -> Option<u64> {
+    pub fn start(&self, level: IntervalLevel) -> Option<u64> {
         self.entries.first().map(|first| level.page_of(first.start))
     }
 
     /// Adds what follows; it belongs to this page or a later one.
-    pub(crate) fn push(&mut self, entry: Entry) {
+    pub(crate) fn push(&mut self, entry: UsageInterval) {
         self.entries.push(entry);
     }
 
     /// Everything in it as one entry.
-    pub(crate) fn sum(&self) -> Option<Entry> {
+    pub(crate) fn sum(&self) -> Option<UsageInterval> {
         let mut all = self.entries.iter();
         let mut sum = *all.next()?;
         for entry in all {
@@ -120,7 +120,7 @@ impl Page {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageRange {
     /// Length of their intervals.
-    pub level: Level,
+    pub level: IntervalLevel,
     /// First second.
     pub from: u64,
     /// Second after the last.

@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 use snic_domain::{CardId, DagId, DagUid, TenantId};
 use snic_tables::{DagCounters, DropCause};
 
-use crate::account::{AccountKey, AccountPart, Rates, Remainders};
 use crate::clock::CardClock;
-use crate::meter::Amounts;
-use crate::pages::{Level, Page};
+use crate::key::{AccountKey, AccountPart, Remainders, UsageRates};
+use crate::meter::UsageAmounts;
+use crate::pages::{IntervalLevel, UsagePage};
 
 /// A card, as it was last read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,8 +38,8 @@ pub struct SavedRow {
     pub seen: Option<[u64; 4]>,
     /// Drops that were taken in, by cause; `None` before the first reading.
     pub drops: Option<[u64; DropCause::ALL.len()]>,
-    /// Rates from `since` on.
-    pub rates: Rates,
+    /// UsageRates from `since` on.
+    pub rates: UsageRates,
     /// Nanoseconds of the card's time up to which they are charged.
     pub since: u64,
 }
@@ -63,10 +63,10 @@ pub struct SavedAccount {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<u64>,
     pub(crate) remainders: Remainders,
-    /// Amounts since the last interval was closed.
-    pub open: Amounts,
-    /// Page that is being filled.
-    pub fine: Page,
+    /// UsageAmounts since the last interval was closed.
+    pub open: UsageAmounts,
+    /// UsagePage that is being filled.
+    pub fine: UsagePage,
 }
 
 /// Names a record of the book.
@@ -81,9 +81,9 @@ pub enum UsageKey {
     /// An account.
     Account(AccountKey),
     /// A page that is being filled, of minutes or hours.
-    OpenPage(AccountKey, Level),
+    OpenPage(AccountKey, IntervalLevel),
     /// A page that is full, by the second that it begins with.
-    FullPage(AccountKey, Level, u64),
+    FullPage(AccountKey, IntervalLevel, u64),
 }
 
 /// Before the keys of all records of the book but full pages: what it continues from.
@@ -126,8 +126,8 @@ impl UsageKey {
     }
 }
 
-fn parse_level(letter: &str) -> Option<Level> {
-    Level::ALL.into_iter().find(|level| letter.chars().eq([level.letter()]))
+fn parse_level(letter: &str) -> Option<IntervalLevel> {
+    IntervalLevel::ALL.into_iter().find(|level| letter.chars().eq([level.letter()]))
 }
 
 /// The account that a text begins with, and what follows behind it.
@@ -181,9 +181,9 @@ pub enum UsageRecord {
     /// An account.
     Account(AccountKey, SavedAccount),
     /// A page that is being filled, of minutes or hours.
-    OpenPage(AccountKey, Level, Page),
+    OpenPage(AccountKey, IntervalLevel, UsagePage),
     /// A page that is full; it has an entry.
-    FullPage(AccountKey, Level, Page),
+    FullPage(AccountKey, IntervalLevel, UsagePage),
 }
 
 impl UsageRecord {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::meter::Amounts;
-use crate::pages::{Entry, Page, PageRange};
+use crate::meter::UsageAmounts;
+use crate::pages::{PageRange, UsageInterval, UsagePage};
 
 /// Usage of one step. What is in it began in it; an interval is never divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,19 +13,19 @@ pub struct Point {
     /// Second after the last: the end of the last interval that began in it, if that is later than the step's.
     pub to: u64,
     /// Sum of the intervals that began in it.
-    pub amounts: Amounts,
+    pub amounts: UsageAmounts,
 }
 
 /// Collects intervals into steps.
 #[derive(Debug, Clone)]
-pub struct Series {
+pub struct UsageSeries {
     from: u64,
     to: u64,
     step: u64,
     points: BTreeMap<u64, Point>,
 }
 
-impl Series {
+impl UsageSeries {
     /// Steps of `step` seconds, at least one, in the range from `from` to before `to`.
     pub const fn new(from: u64, to: u64, step: u64) -> Self {
         let step = if step == 0 { 1 } else { step };
@@ -33,20 +33,20 @@ impl Series {
     }
 
     /// Adds the intervals of a page that begin in this part of the range.
-    pub fn add(&mut self, part: PageRange, page: &Page) {
-        let begins_in = |entry: &&Entry| (part.from..part.to).contains(&entry.start);
+    pub fn add(&mut self, part: PageRange, page: &UsagePage) {
+        let begins_in = |entry: &&UsageInterval| (part.from..part.to).contains(&entry.start);
         page.entries().iter().filter(begins_in).for_each(|entry| self.add_entry(entry));
     }
 
     /// Adds an interval that begins in the range.
-    fn add_entry(&mut self, entry: &Entry) {
+    fn add_entry(&mut self, entry: &UsageInterval) {
         if entry.start < self.from || entry.start >= self.to {
             return;
         }
         let from = self.from + (entry.start - self.from) / self.step * self.step;
         let to = from.saturating_add(self.step).min(self.to);
         let point =
-            self.points.entry(from).or_insert(Point { from, to, amounts: Amounts::default() });
+            self.points.entry(from).or_insert(Point { from, to, amounts: UsageAmounts::default() });
         point.to = point.to.max(entry.end);
         point.amounts.add_all(&entry.amounts);
     }

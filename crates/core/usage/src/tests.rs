@@ -8,8 +8,9 @@ use snic_domain::{Bandwidth, CardId, DagId, DagUid, TenantId, Timestamp};
 use snic_tables::{CardCounters, DagCounters, DropCause};
 
 use crate::{
-    AccountKey, AccountPart, Amounts, Book, Gap, Level, Meter, Page, Rates, Reading, Retention,
-    SavedAccount, SavedCard, SavedRow, Series, UsageKey, UsageRecord, UsageWrite,
+    AccountKey, AccountPart, Book, Gap, IntervalLevel, Meter, Retention, SavedAccount, SavedCard,
+    SavedRow, UsageAmounts, UsageKey, UsagePage, UsageRates, UsageReading, UsageRecord,
+    UsageSeries, UsageWrite,
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -30,15 +31,15 @@ fn dag() -> DagId {
     DagId::new("web").expect("a label")
 }
 
-fn rates(promised: u64) -> Rates {
-    Rates { promised, regions: 2 }
+fn rates(promised: u64) -> UsageRates {
+    UsageRates { promised, regions: 2 }
 }
 
 fn key_of(uid: DagUid) -> AccountKey {
     AccountKey { card: card(), part: AccountPart::Dag(uid) }
 }
 
-/// What a store holds: values as JSON, so that each record is written and read back.
+/// Content of a store: values as JSON, so that each record is written and read back.
 #[derive(Debug, Clone, Default)]
 struct Records(BTreeMap<String, String>);
 
@@ -93,16 +94,16 @@ impl Records {
         }))
     }
 
-    fn page(&self, key: UsageKey) -> Option<Page> {
+    fn page(&self, key: UsageKey) -> Option<UsagePage> {
         self.0.get(&key.to_string()).map(|value| read(value))
     }
 
     /// All that an account has: its open interval, its shortest page, and everything of longer intervals.
-    fn billed(&self, key: &AccountKey, retention: &Retention) -> Amounts {
+    fn billed(&self, key: &AccountKey, retention: &Retention) -> UsageAmounts {
         // Where the clock was set back, intervals are ahead of it for a while.
         let now = self.0.get(&UsageKey::Closed.to_string()).map_or(0, |closed| read(closed));
         let Some(account) = self.0.get(&UsageKey::Account(key.clone()).to_string()) else {
-            return Amounts::default();
+            return UsageAmounts::default();
         };
         let account: SavedAccount = read(account);
         let mut sum = account.open;
@@ -120,22 +121,22 @@ impl Records {
         retention: &Retention,
         now: u64,
         step: u64,
-    ) -> BTreeMap<u64, Amounts> {
+    ) -> BTreeMap<u64, UsageAmounts> {
         let (from, to) = (0, now + 10 * 86_400);
         let prefix = format!("{}{key}/", UsageKey::FULL_PAGES);
         let full = self.0.range(prefix.clone()..).take_while(|(key, _)| key.starts_with(&prefix));
-        let full: Vec<(Level, Page)> = full
+        let full: Vec<(IntervalLevel, UsagePage)> = full
             .filter_map(|(key, page)| match UsageKey::parse(key)? {
                 UsageKey::FullPage(_, level, _) => Some((level, read(page))),
                 _ => None,
             })
             .collect();
-        let mut series = Series::new(from, to, step);
+        let mut series = UsageSeries::new(from, to, step);
         for range in retention.ranges(from, to, now) {
             let of_level = full.iter().filter(|(level, _)| *level == range.level);
             of_level.for_each(|(_, page)| series.add(range, page));
             let open = match range.level {
-                Level::Fine => account.fine.clone(),
+                IntervalLevel::Fine => account.fine.clone(),
                 level => self.page(UsageKey::OpenPage(key.clone(), level)).unwrap_or_default(),
             };
             series.add(range, &open);
@@ -144,7 +145,7 @@ impl Records {
     }
 }
 
-/// What happens to a card and its daemon.
+/// Event of a card or its daemon.
 #[derive(Debug, Clone)]
 enum Act {
     /// Packets of a DAG come in; some are dropped, and some are still under way at the next reading.
@@ -302,7 +303,7 @@ impl World {
             dag_drops: self.counters.iter().map(|(row, (_, drops))| (*row, *drops)).collect(),
             ..CardCounters::default()
         };
-        let reading = Reading {
+        let reading = UsageReading {
             now: self.now(),
             clock_hz: HZ,
             line: Bandwidth::from_gbps(100),
@@ -467,16 +468,16 @@ impl World {
         self.program();
     }
 
-    /// Amounts of closed intervals, durable or not.
-    fn pages(&self, uid: DagUid, now: u64) -> Amounts {
+    /// UsageAmounts of closed intervals, durable or not.
+    fn pages(&self, uid: DagUid, now: u64) -> UsageAmounts {
         let mut records = self.records.clone();
         for (writes, _) in &self.batches {
             records.apply(writes);
         }
         let key = UsageKey::Account(key_of(uid)).to_string();
-        let Some(account) = records.0.get(&key) else { return Amounts::default() };
+        let Some(account) = records.0.get(&key) else { return UsageAmounts::default() };
         let account: SavedAccount = read(account);
-        let mut sum = Amounts::default();
+        let mut sum = UsageAmounts::default();
         let all = records.series(&key_of(uid), &account, &self.retention, now, u64::MAX);
         all.values().for_each(|amounts| sum.add_all(amounts));
         sum
@@ -619,13 +620,13 @@ fn old_pages_go_and_their_sums_stay() {
         world.commit(world.batches.len());
     }
     settle(&mut world);
-    let pages = |level: Level| {
+    let pages = |level: IntervalLevel| {
         let is_of = |key: &&String| key.contains(&format!("/{}/0", level.letter()));
         world.records.0.keys().filter(is_of).count()
     };
     // Two minutes of ten seconds, two hours of minutes; and the page that the oldest one of them is in.
-    assert!((1..=4).contains(&pages(Level::Fine)), "{}", pages(Level::Fine));
-    assert!((2..=3).contains(&pages(Level::Minute)), "{}", pages(Level::Minute));
+    assert!((1..=4).contains(&pages(IntervalLevel::Fine)), "{}", pages(IntervalLevel::Fine));
+    assert!((2..=3).contains(&pages(IntervalLevel::Minute)), "{}", pages(IntervalLevel::Minute));
     judge(&world, true).expect("nothing is lost with old pages");
 }
 
@@ -639,7 +640,7 @@ fn a_tenant_that_creates_without_end_fills_one_account() {
     for number in 1..=10_000_u64 {
         let cycles = Some(number * HZ / 20);
         let counters = CardCounters { cycles, ..empty.clone() };
-        let reading = Reading {
+        let reading = UsageReading {
             now: at(number),
             clock_hz: HZ,
             line: Bandwidth::from_gbps(100),
@@ -691,7 +692,7 @@ fn what_a_running_card_counted_before_belongs_to_nobody() {
     let reading = |book: &mut Book, now, counters: DagCounters| {
         let counters = CardCounters { dags: vec![(0, counters)], ..CardCounters::default() };
         let (clock_hz, line) = (HZ, Bandwidth::from_gbps(100));
-        book.read(&card(), &Reading { now, clock_hz, line, counters: &counters }, |_| true);
+        book.read(&card(), &UsageReading { now, clock_hz, line, counters: &counters }, |_| true);
     };
     let uids = [DagUid::new(0, 1).expect("one"), DagUid::new(1, 1).expect("one")];
     book.booted(at(0), &card(), 9);
@@ -737,7 +738,9 @@ fn a_day_of_a_busy_dag_takes_less_than_two_megabytes() {
             ..CardCounters::default()
         };
         let line = Bandwidth::from_gbps(100);
-        book.read(&card(), &Reading { now, clock_hz: HZ, line, counters: &counters }, |_| true);
+        book.read(&card(), &UsageReading { now, clock_hz: HZ, line, counters: &counters }, |_| {
+            true
+        });
         book.close(now, &retention);
         let writes = book.take_writes();
         written += records.apply(&writes);

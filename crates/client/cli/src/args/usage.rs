@@ -27,7 +27,7 @@ pub struct UsageOptions {
     /// Length of a step, such as 10s, 1m or 1h; without it, the whole range is one step
     #[arg(long, value_name = "TIME")]
     pub step: Option<humantime::Duration>,
-    /// By what to add up
+    /// Group to add up
     #[arg(long, value_enum, default_value_t = UsageBy::Dag)]
     pub by: UsageBy,
     /// Print comma-separated values with all meters, for spreadsheets and billing systems
@@ -35,7 +35,7 @@ pub struct UsageOptions {
     pub csv: bool,
 }
 
-/// By what usage is added up.
+/// Group that usage is added up by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum UsageBy {
     /// Each DAG on each card

@@ -1,7 +1,7 @@
 //! Usage, for the service that adds it up.
 
 use snic_domain::{DagId, TenantId};
-use snic_usage::{AccountKey, Level, Page, Retention};
+use snic_usage::{AccountKey, IntervalLevel, Retention, UsagePage};
 
 /// Usage in intervals that are closed. Those in full pages are in the store, under [`snic_usage::UsageKey::FullPage`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,5 +28,5 @@ pub struct UsageAccount {
     /// Second in which the DAG left the card, if it did.
     pub ended: Option<u64>,
     /// Pages that are being filled, by length.
-    pub open: [(Level, Page); 3],
+    pub open: [(IntervalLevel, UsagePage); 3],
 }

@@ -93,7 +93,7 @@ pub(crate) struct Core {
     pub freed: FreedCapacity,
     /// Bitstreams of which loads failed.
     pub suspects: FailureCounts,
-    /// What DAGs have used.
+    /// Usage of cards by DAGs.
     pub usage: Usage,
     /// Planning of the event that is being handled, and what is put off.
     pub planning: Planning,

@@ -1,16 +1,18 @@
-//! What DAGs have used of cards: the book, and where each DAG was when it was last told.
+//! Usage of cards by DAGs: the book, and where each DAG was when it was last told.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use snic_domain::{Bandwidth, CardId, DagName, DagUid, Timestamp};
 use snic_tables::{CardCounters, DagRow, Table};
-use snic_usage::{Account, AccountKey, Book, Rates, Reading, Retention, UsageRecord, UsageWrite};
+use snic_usage::{
+    Account, AccountKey, Book, Retention, UsageRates, UsageReading, UsageRecord, UsageWrite,
+};
 
 use crate::state::card::CardMachine;
 use crate::state::dags::{DagEntry, Dags};
 use crate::store::records::regions_of;
 
-/// What DAGs have used of cards.
+/// Usage of cards by DAGs.
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
     book: Book,
@@ -19,10 +21,10 @@ pub(crate) struct Usage {
     retention: Retention,
 }
 
-/// Rates at which a DAG uses its card.
-fn rates(entry: &DagEntry) -> Rates {
+/// UsageRates at which a DAG uses its card.
+fn rates(entry: &DagEntry) -> UsageRates {
     let regions = entry.desired().map_or(0, |placement| regions_of(placement).len());
-    Rates { promised: entry.spec().bandwidth.get(), regions: regions as u32 }
+    UsageRates { promised: entry.spec().bandwidth.get(), regions: regions as u32 }
 }
 
 impl Usage {
@@ -89,7 +91,7 @@ impl Usage {
         let counters: &CardCounters = card.counters();
         let profile = card.profile();
         let line = Bandwidth::from_bps(profile.ingress.get().max(profile.egress.get()));
-        let reading = Reading { now, clock_hz: profile.clock_hz, line, counters };
+        let reading = UsageReading { now, clock_hz: profile.clock_hz, line, counters };
         let tables = card.tables();
         let is_active = |row: u16| {
             let has_row = tables.active().get::<DagRow>(row).is_some();

@@ -1,7 +1,7 @@
 //! Usage that a caller sees.
 
 use snic_domain::TenantId;
-use snic_usage::{Account, AccountKey, Level};
+use snic_usage::{Account, AccountKey, IntervalLevel};
 
 use crate::protocol::{UsageAccount, UsageView};
 use crate::state::Core;
@@ -31,6 +31,6 @@ fn view(key: &AccountKey, account: &Account) -> UsageAccount {
         dag: account.dag().cloned(),
         begun: account.begun(),
         ended: account.ended(),
-        open: Level::ALL.map(|level| (level, account.page(level).clone())),
+        open: IntervalLevel::ALL.map(|level| (level, account.page(level).clone())),
     }
 }

@@ -233,7 +233,7 @@ pub struct World {
     pub states: States,
     /// Content that the loop puts into regions stays there.
     pub residency: Residency,
-    /// What bills are compared with.
+    /// Second book, which bills are compared with.
     pub usage: UsageBook,
     /// When the card last told its counters.
     counted: Timestamp,

@@ -15,7 +15,8 @@ use snic_domain::{Caller, CardId, DagName, TenantId};
 use snic_front::gate::caller;
 use snic_ports::store::{Store, StoreError};
 use snic_usage::{
-    AccountPart, Amounts, Gap, Level, Meter, Page, PageRange, Point, Series, UsageKey,
+    AccountPart, Gap, IntervalLevel, Meter, PageRange, Point, UsageAmounts, UsageKey, UsagePage,
+    UsageSeries,
 };
 use tonic::{Request, Response};
 
@@ -140,9 +141,10 @@ impl UsageQuery {
 }
 
 /// The longest intervals that a step and the beginning of the range are a multiple of.
-fn level_of(times: [u64; 3]) -> Level {
-    let fits = |level: &&Level| times.iter().all(|time| time.is_multiple_of(level.interval()));
-    Level::ALL.iter().rev().find(fits).copied().unwrap_or(Level::Fine)
+fn level_of(times: [u64; 3]) -> IntervalLevel {
+    let fits =
+        |level: &&IntervalLevel| times.iter().all(|time| time.is_multiple_of(level.interval()));
+    IntervalLevel::ALL.iter().rev().find(fits).copied().unwrap_or(IntervalLevel::Fine)
 }
 
 /// Entries by their key: group, then time.
@@ -161,7 +163,7 @@ fn add_up(
         if is_over || account.begun >= to {
             continue;
         }
-        let mut series = Series::new(from, to, step);
+        let mut series = UsageSeries::new(from, to, step);
         let read = add_account(store, view, account, (from, to, level), &mut series);
         read.map_err(|error| unreadable(&error))?;
         for point in series.points() {
@@ -190,15 +192,15 @@ fn add_account(
     store: &dyn Store,
     view: &UsageView,
     account: &UsageAccount,
-    (from, to, level): (u64, u64, Level),
-    series: &mut Series,
+    (from, to, level): (u64, u64, IntervalLevel),
+    series: &mut UsageSeries,
 ) -> Result<(), StoreError> {
     for part in parts(view, (from, to, level)) {
         let begun = PageRange { from: part.from.max(account.begun.saturating_sub(DAY)), ..part };
         for start in begun.pages() {
             let key = UsageKey::FullPage(account.key.clone(), part.level, start);
             let Some(bytes) = store.get(&key.to_string())? else { continue };
-            match serde_json::from_slice::<Page>(&bytes) {
+            match serde_json::from_slice::<UsagePage>(&bytes) {
                 Ok(page) => series.add(part, &page),
                 Err(error) => return Err(StoreError::Stopped(format!("{key}: {error}"))),
             }
@@ -215,7 +217,7 @@ fn add_account(
 }
 
 /// Parts of the range, each with the length of intervals that it is read from: `level`, and longer ones where it is not kept any more.
-fn parts(view: &UsageView, (from, to, level): (u64, u64, Level)) -> Vec<PageRange> {
+fn parts(view: &UsageView, (from, to, level): (u64, u64, IntervalLevel)) -> Vec<PageRange> {
     let kept = view.retention.ranges(from, to, view.closed);
     let mut parts: Vec<PageRange> = Vec::new();
     for range in kept.into_iter().filter(|range| range.from < range.to) {
@@ -270,7 +272,7 @@ fn entry(account: &UsageAccount, point: &Point, by: UsageGrouping) -> v1::UsageE
     }
 }
 
-fn drops(amounts: &Amounts) -> Vec<v1::UsageDrops> {
+fn drops(amounts: &UsageAmounts) -> Vec<v1::UsageDrops> {
     let drops = DropCause::ALL.into_iter().map(|cause| (cause, amounts.get(Meter::Dropped(cause))));
     let drops = drops.filter(|(_, packets)| *packets > 0);
     drops.map(|(cause, packets)| v1::UsageDrops { cause: cause_word(cause), packets }).collect()
@@ -288,7 +290,7 @@ fn cause_word(cause: DropCause) -> String {
     word
 }
 
-fn gaps(amounts: &Amounts) -> Vec<v1::UsageGap> {
+fn gaps(amounts: &UsageAmounts) -> Vec<v1::UsageGap> {
     let gaps = Gap::ALL.into_iter().map(|gap| (gap, amounts.get(Meter::Gap(gap))));
     let gaps = gaps.filter(|(_, millis)| *millis > 0);
     let word = |gap: Gap| gap.name().trim_start_matches("gap_").to_ascii_uppercase();
@@ -329,7 +331,7 @@ mod tests {
     use snic_domain::{Bandwidth, DagId, DagUid};
     use snic_ports::store::Batch;
     use snic_ports::store::memory::MemoryStore;
-    use snic_usage::{Book, Rates, Reading, Retention, UsageRecord, UsageWrite};
+    use snic_usage::{Book, Retention, UsageRates, UsageReading, UsageRecord, UsageWrite};
 
     use super::*;
 
@@ -369,7 +371,7 @@ mod tests {
             dag: account.dag().cloned(),
             begun: account.begun(),
             ended: account.ended(),
-            open: Level::ALL.map(|level| (level, account.page(level).clone())),
+            open: IntervalLevel::ALL.map(|level| (level, account.page(level).clone())),
         });
         UsageView {
             closed: book.closed().unwrap_or_default(),
@@ -390,13 +392,13 @@ mod tests {
             let counters = counters(second);
             book.read(
                 &card(),
-                &Reading { now, clock_hz: 1_000, line, counters: &counters },
+                &UsageReading { now, clock_hz: 1_000, line, counters: &counters },
                 |_| true,
             );
             for (row, tenant) in (0..).zip(["acme", "globex"]).filter(|_| second == 0) {
                 let (tenant, dag) = dag(tenant);
                 let uid = DagUid::new(row, 1).expect("few");
-                let rates = Rates { promised: 8_000_000, regions: 1 };
+                let rates = UsageRates { promised: 8_000_000, regions: 1 };
                 book.place(now, &card(), (&tenant, &dag, uid), rates);
             }
             book.close(now, &retention);

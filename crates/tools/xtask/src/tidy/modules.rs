@@ -36,6 +36,7 @@ const MACHINES: &str = "state";
 const SHARED: &[(&str, &[&str])] = &[
     ("*", &["device_health", "meter", "nt_numbers", "tally", "traffic_windows"]), // parts that several machines are made of
     ("epoch", &["card", "dags", "registry"]), // reads what is on a card
+    ("usage", &["card", "dags"]), // reads where DAGs are, and what their card has counted
 ];
 
 /// Every import that the lists do not allow, and every folder that they do not know.
