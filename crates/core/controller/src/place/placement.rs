@@ -284,8 +284,8 @@ pub(crate) fn assign(
     let rows = card.book(booking, core.registry.catalogue())?;
     let gives_way = withdrawn.is_some();
     let uid = core.dags.known(name).uid();
-    let may_keep = core.dags.keeps_uid(name, &id) && core.usage.may_take(&id, uid);
-    if core.dags.known(name).card().is_none() && !may_keep {
+    let may_keep = |core: &Core| core.dags.keeps_uid(name, &id) && core.usage.may_take(&id, uid);
+    if core.dags.known(name).card().is_none() && !may_keep(core) {
         renumber(core, tx, name, &id);
     }
     let entry = core.dags.known(name);

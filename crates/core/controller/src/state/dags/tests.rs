@@ -187,7 +187,7 @@ mod sums {
 
     fn carry_out(dags: &mut Dags, tx: &mut Tx, name: &DagName, act: Act) {
         if !dags.contains(name) {
-            if let (Act::Add, Some(uid)) = (&act, dags.next_uid(&card(0))) {
+            if let (Act::Add, Some(uid)) = (&act, dags.next_uid(&card(0), &[])) {
                 dags.add(tx, DagEntry::new(name.clone(), uid, spec(), NOW));
             }
             return;
@@ -268,7 +268,7 @@ mod sums {
                     prop_assert_eq!(found, borrowers(&dags, &id));
                     let rows: BTreeSet<u16> = dags.iter().map(|e| e.uid().row()).collect();
                     let free = (0..).find(|row| !rows.contains(row));
-                    prop_assert_eq!(dags.next_uid(&id).map(DagUid::row), free);
+                    prop_assert_eq!(dags.next_uid(&id, &[]).map(DagUid::row), free);
                 }
                 for id in ["acme", "zeta"].map(|id| TenantId::new(id).expect("a label")) {
                     let configured: usize = dags.of_tenant(&id).map(|e| e.spec().configurations()).sum();
