@@ -320,6 +320,8 @@ impl Book {
 
     /// Another device is in the place of a card, or the card was removed.
     pub fn replaced(&mut self, card: &CardId) {
+        // Those that came since the start were on it, too, and the gap is theirs.
+        self.apply_waiting(card);
         self.card(card).replaced();
         self.write_all(card);
     }

@@ -263,6 +263,9 @@ impl World {
         };
         world.book.booted(world.now(), &card(), world.boot);
         world.read();
+        // Before the first reading is stored, what a card has counted may be of others: it is a gap.
+        world.end();
+        world.commit(world.batches.len());
         world
     }
 
@@ -706,6 +709,22 @@ fn what_a_running_card_counted_before_belongs_to_nobody() {
         1,
         "and a gap says that more may be missing"
     );
+}
+
+/// A DAG that came after a start, on a card that another device took the place of before it was read: its packets went with the card.
+#[test]
+fn a_card_that_is_replaced_before_it_was_read_leaves_a_gap() {
+    let at = |seconds: u64| Timestamp::from_nanos(BEGIN + seconds * SECOND);
+    let (mut book, mut records) = (Book::default(), Records::default());
+    book.booted(at(0), &card(), 9);
+    records.apply(&book.take_writes());
+    let mut book = records.restore();
+    let uid = DagUid::new(0, 1).expect("one");
+    book.place(at(1), &card(), (&tenant(), &dag(), uid), rates(1));
+    book.replaced(&card());
+    book.leave(at(2), &card(), uid);
+    book.booted(at(3), &card(), 10);
+    assert_eq!(book.open(&key_of(uid)).get(Meter::Gap(Gap::CardRestarted)), 1);
 }
 
 /// Size on disk: a day of a DAG that sends all the time.

@@ -128,7 +128,7 @@ fn all() -> Vec<Record> {
     let erase = PendingErase { uid: uid(), digest: snic_domain::Digest::of(b"cache") };
     let region = RegionRecord { bitstream: None, cordoned: true, faulty: None };
     let maintenance = Maintenance { reason: "disks".into(), by: "ada".into(), since: at(1) };
-    vec![
+    let mut records = vec![
         Record::Meta(Meta { schema: LAYOUT, secret: 7, operations: 2 }),
         Record::Maintenance(maintenance),
         Record::Tenant(tenant),
@@ -143,6 +143,13 @@ fn all() -> Vec<Record> {
         Record::Request(request, RequestRecord { command: "c0".into(), made, at: at(1) }),
         Record::Refused(RefusedRecord { name: name(), spec: spec(), at: at(1) }),
         Record::Uid(12, 9),
+    ];
+    records.extend(of_usage());
+    records
+}
+
+fn of_usage() -> [Record; 6] {
+    [
         usage("usage-open/closed", "1700000000"),
         usage(
             "usage-open/cards/card0",

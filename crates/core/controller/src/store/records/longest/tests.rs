@@ -442,7 +442,7 @@ fn of_usage(of: &Lengths) -> Vec<Record> {
         "tenant": of.id::<TenantId>(0), "dag": of.id::<snic_domain::DagId>(0), "begun": u64::MAX, "ended": u64::MAX,
         "remainders": {"life": u64::MAX, "promised": u64::MAX, "regions": u64::MAX}, "open": amounts, "fine": page,
     });
-    let most = vec![u64::MAX; 10];
+    let most = [u64::MAX; 10];
     let row = serde_json::json!({
         "uid": uid(), "account": {"rest": of.id::<TenantId>(0)}, "is_held": false, "seen": most[..4], "drops": most[..10],
         "rates": {"promised": u64::MAX, "regions": u32::MAX}, "since": u64::MAX,
