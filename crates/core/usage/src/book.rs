@@ -42,9 +42,9 @@ pub struct Retention {
 }
 
 impl Default for Retention {
-    /// A day, 31 days, and two years.
+    /// An hour, a day, and three months: a start reads them with all other records.
     fn default() -> Self {
-        Self { fine: 86_400, minute: 31 * 86_400, hour: 730 * 86_400 }
+        Self { fine: 3_600, minute: 86_400, hour: 92 * 86_400 }
     }
 }
 

@@ -141,7 +141,10 @@ impl Meter {
     }
 
     fn of_number(number: usize) -> Option<Self> {
-        Self::all().find(|meter| meter.number() == number)
+        let drop = || DropCause::ALL.get(number.checked_sub(PLAIN.len())?).copied();
+        let gap = || Gap::ALL.get(number.checked_sub(FIRST_GAP)?).copied();
+        let plain = PLAIN.get(number).copied();
+        plain.or_else(|| drop().map(Self::Dropped)).or_else(|| gap().map(Self::Gap))
     }
 
     /// Its unit.
@@ -182,6 +185,21 @@ impl UsageAmounts {
             self.0[at] = self.0[at].saturating_add(other.0[at]);
             at += 1;
         }
+    }
+
+    /// The set of meters that are not zero: bit n for number n.
+    pub(crate) fn meters(&self) -> u64 {
+        self.iter().fold(0, |set, (meter, _)| set | 1 << meter.number())
+    }
+
+    /// The amounts of a set of meters, in the order of their numbers; `None` if it has a meter that there is not.
+    pub(crate) fn of(meters: u64, listed: &[u64]) -> Option<Self> {
+        let mut amounts = Self::ZERO;
+        let numbers = (0..u64::BITS as usize).filter(|number| meters >> number & 1 == 1);
+        for (number, amount) in numbers.zip(listed) {
+            amounts.add(Meter::of_number(number)?, *amount);
+        }
+        Some(amounts)
     }
 
     /// Whether nothing was used, and nothing is missing.

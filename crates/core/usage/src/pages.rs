@@ -64,55 +64,98 @@ impl IntervalLevel {
 }
 
 /// Usage of one interval. Its end may be later than its length says: nothing closed it in between.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UsageInterval {
     /// First second, since 1970.
-    #[serde(rename = "s")]
     pub start: u64,
     /// Second after the last.
-    #[serde(rename = "e")]
     pub end: u64,
-    /// UsageAmounts that were added in it.
-    #[serde(rename = "a")]
+    /// Amounts that were added in it.
     pub amounts: UsageAmounts,
 }
 
-/// Entries of one account that begin in one page's time, the first one first.
+/// Intervals of one account that begin in one page's time, the first one first.
+///
+/// They are kept as they are stored, for each DAG has dozens of them: an interval is the seconds from the beginning of the one before
+/// it, its length, a set of the meters that are not zero (bit n for number n), and their amounts in this order.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<u64>", into = "Vec<u64>")]
 pub struct UsagePage {
-    entries: Vec<UsageInterval>,
+    numbers: Vec<u64>,
+    /// Beginning of the last one.
+    last: u64,
 }
 
 impl UsagePage {
-    /// Its entries, the first one first.
-    pub fn entries(&self) -> &[UsageInterval] {
-        &self.entries
+    /// Its intervals, the first one first.
+    pub fn intervals(&self) -> impl Iterator<Item = UsageInterval> {
+        let (mut rest, mut before) = (&self.numbers[..], 0);
+        std::iter::from_fn(move || {
+            let (interval, behind) = first_of(rest, before)?;
+            (rest, before) = (behind, interval.start);
+            Some(interval)
+        })
     }
 
     /// Whether there is none.
     pub const fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.numbers.is_empty()
     }
 
-    /// Beginning of the page, if it has an entry.
+    /// Beginning of the page, if it has an interval.
     pub fn start(&self, level: IntervalLevel) -> Option<u64> {
-        self.entries.first().map(|first| level.page_of(first.start))
+        Some(level.page_of(self.intervals().next()?.start))
     }
 
-    /// Adds what follows; it belongs to this page or a later one.
-    pub(crate) fn push(&mut self, entry: UsageInterval) {
-        self.entries.push(entry);
+    /// Adds what follows; it belongs to this page or a later one, and begins no earlier than what is there.
+    pub(crate) fn push(&mut self, UsageInterval { start, end, amounts }: UsageInterval) {
+        let numbers = &mut self.numbers;
+        numbers.extend([start.saturating_sub(self.last), end.saturating_sub(start)]);
+        numbers.push(amounts.meters());
+        numbers.extend(amounts.iter().map(|(_, amount)| amount));
+        self.last = start.max(self.last);
     }
 
-    /// Everything in it as one entry.
+    /// Everything in it as one interval.
     pub(crate) fn sum(&self) -> Option<UsageInterval> {
-        let mut all = self.entries.iter();
-        let mut sum = *all.next()?;
-        for entry in all {
-            sum.end = sum.end.max(entry.end);
-            sum.amounts.add_all(&entry.amounts);
+        self.intervals().reduce(|mut sum, interval| {
+            sum.end = sum.end.max(interval.end);
+            sum.amounts.add_all(&interval.amounts);
+            sum
+        })
+    }
+}
+
+/// The first interval of a list, and what is behind it.
+fn first_of(numbers: &[u64], before: u64) -> Option<(UsageInterval, &[u64])> {
+    let [from_before, length, meters, rest @ ..] = numbers else { return None };
+    let (listed, behind) = rest.split_at_checked(meters.count_ones() as usize)?;
+    let start = before.checked_add(*from_before)?;
+    let amounts = UsageAmounts::of(*meters, listed)?;
+    Some((UsageInterval { start, end: start.checked_add(*length)?, amounts }, behind))
+}
+
+/// A list of numbers that is no page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the list of intervals breaks off or has an unknown meter")]
+pub struct InvalidPage;
+
+impl TryFrom<Vec<u64>> for UsagePage {
+    type Error = InvalidPage;
+
+    fn try_from(numbers: Vec<u64>) -> Result<Self, InvalidPage> {
+        let (mut rest, mut before) = (&numbers[..], 0);
+        while !rest.is_empty() {
+            let (interval, behind) = first_of(rest, before).ok_or(InvalidPage)?;
+            (rest, before) = (behind, interval.start);
         }
-        Some(sum)
+        Ok(Self { numbers, last: before })
+    }
+}
+
+impl From<UsagePage> for Vec<u64> {
+    fn from(page: UsagePage) -> Self {
+        page.numbers
     }
 }
 

@@ -34,21 +34,21 @@ impl UsageSeries {
 
     /// Adds the intervals of a page that begin in this part of the range.
     pub fn add(&mut self, part: PageRange, page: &UsagePage) {
-        let begins_in = |entry: &&UsageInterval| (part.from..part.to).contains(&entry.start);
-        page.entries().iter().filter(begins_in).for_each(|entry| self.add_entry(entry));
+        let begins_in = |interval: &UsageInterval| (part.from..part.to).contains(&interval.start);
+        page.intervals().filter(begins_in).for_each(|interval| self.add_interval(&interval));
     }
 
     /// Adds an interval that begins in the range.
-    fn add_entry(&mut self, entry: &UsageInterval) {
-        if entry.start < self.from || entry.start >= self.to {
+    fn add_interval(&mut self, interval: &UsageInterval) {
+        if interval.start < self.from || interval.start >= self.to {
             return;
         }
-        let from = self.from + (entry.start - self.from) / self.step * self.step;
+        let from = self.from + (interval.start - self.from) / self.step * self.step;
         let to = from.saturating_add(self.step).min(self.to);
         let point =
             self.points.entry(from).or_insert(Point { from, to, amounts: UsageAmounts::default() });
-        point.to = point.to.max(entry.end);
-        point.amounts.add_all(&entry.amounts);
+        point.to = point.to.max(interval.end);
+        point.amounts.add_all(&interval.amounts);
     }
 
     /// The steps with usage, the first one first.

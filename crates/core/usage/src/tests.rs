@@ -107,7 +107,7 @@ impl Records {
         };
         let account: SavedAccount = read(account);
         let mut sum = account.open;
-        for point in self.series(key, &account, retention, now, u64::MAX) {
+        for point in self.series(key, &account, retention, (now, u64::MAX)) {
             sum.add_all(&point.1);
         }
         sum
@@ -119,8 +119,7 @@ impl Records {
         key: &AccountKey,
         account: &SavedAccount,
         retention: &Retention,
-        now: u64,
-        step: u64,
+        (now, step): (u64, u64),
     ) -> BTreeMap<u64, UsageAmounts> {
         let (from, to) = (0, now + 10 * 86_400);
         let prefix = format!("{}{key}/", UsageKey::FULL_PAGES);
@@ -481,7 +480,7 @@ impl World {
         let Some(account) = records.0.get(&key) else { return UsageAmounts::default() };
         let account: SavedAccount = read(account);
         let mut sum = UsageAmounts::default();
-        let all = records.series(&key_of(uid), &account, &self.retention, now, u64::MAX);
+        let all = records.series(&key_of(uid), &account, &self.retention, (now, u64::MAX));
         all.values().for_each(|amounts| sum.add_all(amounts));
         sum
     }
@@ -600,7 +599,7 @@ proptest! {
         let now = world.host / SECOND;
         // Steps of minutes are known as long as minutes are kept.
         if step >= 3_600 || now - BEGIN / SECOND < world.retention.minute {
-            let found = world.records.series(&key_of(uid), &account, &world.retention, now, step);
+            let found = world.records.series(&key_of(uid), &account, &world.retention, (now, step));
             let found: BTreeMap<u64, u64> = found
                 .into_iter()
                 .map(|(from, amounts)| (from, amounts.get(Meter::BytesIn)))
@@ -729,7 +728,7 @@ fn a_card_that_is_replaced_before_it_was_read_leaves_a_gap() {
 
 /// Size on disk: a day of a DAG that sends all the time.
 #[test]
-fn a_day_of_a_busy_dag_takes_less_than_two_megabytes() {
+fn a_day_of_a_busy_dag_takes_a_quarter_of_a_megabyte() {
     let (mut book, mut records) = (Book::default(), Records::default());
     let retention = Retention::default();
     let uid = DagUid::new(3, 9).expect("one");
@@ -766,6 +765,6 @@ fn a_day_of_a_busy_dag_takes_less_than_two_megabytes() {
     }
     let kept: usize = records.0.iter().map(|(key, value)| key.len() + value.len()).sum();
     println!("{kept} bytes are kept in {} records, {written} bytes were written", records.0.len());
-    assert!((1_000_000..2_000_000).contains(&kept), "{kept} bytes");
+    assert!((100_000..250_000).contains(&kept), "{kept} bytes");
     assert!(written < 20_000_000, "{written} bytes");
 }

@@ -51,12 +51,13 @@ impl UsageBook {
                 durable.range(prefix.clone()..).take_while(|(key, _)| key.starts_with(&prefix));
             let mut bill: BTreeMap<u64, u64> = BTreeMap::new();
             let mut add = |page: &serde_json::Value| {
-                for entry in page["entries"].as_array().expect("a list") {
-                    let amounts = entry["a"].as_array().expect("a list");
-                    for pair in amounts.chunks(2) {
-                        let (meter, amount) = (pair[0].as_u64(), pair[1].as_u64());
-                        *bill.entry(meter.expect("a number")).or_default() +=
-                            amount.expect("an amount");
+                let numbers = page.as_array().expect("a list").iter();
+                let mut numbers = numbers.map(|number| number.as_u64().expect("a number"));
+                while let (Some(_), Some(_), Some(meters)) =
+                    (numbers.next(), numbers.next(), numbers.next())
+                {
+                    for meter in (0..64).filter(|meter| meters >> meter & 1 == 1) {
+                        *bill.entry(meter).or_default() += numbers.next().expect("an amount");
                     }
                 }
             };

@@ -161,16 +161,10 @@ fn of_usage() -> [Record; 6] {
         ),
         usage(
             "usage-open/accounts/card0/dag/00001c03",
-            r#"{"tenant":"acme","dag":"web","begun":1700000000,"remainders":{"life":1,"promised":2,"regions":3},"open":[0,5,32,6],"fine":{"entries":[]}}"#,
+            r#"{"tenant":"acme","dag":"web","begun":1700000000,"remainders":{"life":1,"promised":2,"regions":3},"open":[0,5,32,6],"fine":[]}"#,
         ),
-        usage(
-            "usage-open/pages/card0/rest/acme/m",
-            r#"{"entries":[{"s":60,"e":120,"a":[3,500]}]}"#,
-        ),
-        usage(
-            "usage/card0/dag/00001c03/f/001700000040",
-            r#"{"entries":[{"s":1700000040,"e":1700000050,"a":[3,500]}]}"#,
-        ),
+        usage("usage-open/pages/card0/rest/acme/m", "[60,60,8,500]"),
+        usage("usage/card0/dag/00001c03/f/001700000040", "[1700000040,10,8,500]"),
     ]
 }
 

@@ -436,8 +436,10 @@ fn of_usage(of: &Lengths) -> Vec<Record> {
     let numbers: Vec<u64> = (0..meters as u64).map(|_| u64::MAX).collect();
     let amounts: Vec<u64> =
         (0..17).chain(32..).zip(numbers).flat_map(|(number, amount)| [number, amount]).collect();
-    let entry = serde_json::json!({"s": u64::MAX, "e": u64::MAX, "a": amounts});
-    let page = serde_json::json!({"entries": std::iter::repeat_n(entry, 60).collect::<Vec<_>>()});
+    let meters = (0..17).chain(32..38).fold(0_u64, |set, number| set | 1 << number);
+    let first = [u64::MAX / 2, u64::MAX / 4, meters].into_iter().chain([u64::MAX; 23]);
+    let next = [u64::MAX / 400, u64::MAX / 4, meters].into_iter().chain([u64::MAX; 23]);
+    let page: Vec<u64> = first.chain(std::iter::repeat_n(next, 59).flatten()).collect();
     let account = serde_json::json!({
         "tenant": of.id::<TenantId>(0), "dag": of.id::<snic_domain::DagId>(0), "begun": u64::MAX, "ended": u64::MAX,
         "remainders": {"life": u64::MAX, "promised": u64::MAX, "regions": u64::MAX}, "open": amounts, "fine": page,
@@ -455,8 +457,8 @@ fn of_usage(of: &Lengths) -> Vec<Record> {
     let name: CardId = of.id(0);
     let rest = format!("{name}/rest/{}", of.id::<TenantId>(0));
     let records = [
-        (format!("usage/{rest}/m/{:012}", u64::MAX / 3_600 * 3_600), page),
-        (format!("usage-open/pages/{rest}/h"), serde_json::json!({"entries": []})),
+        (format!("usage/{rest}/m/{:012}", u64::MAX / 3_600 * 3_600), serde_json::json!(page)),
+        (format!("usage-open/pages/{rest}/h"), serde_json::json!([])),
         (format!("usage-open/accounts/{rest}"), account),
         (format!("usage-open/rows/{name}/{:04}", uid().row()), row),
         (format!("usage-open/cards/{name}"), card),
