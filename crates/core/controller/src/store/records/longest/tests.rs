@@ -457,7 +457,7 @@ fn of_usage(of: &Lengths) -> Vec<Record> {
     let name: CardId = of.id(0);
     let rest = format!("{name}/rest/{}", of.id::<TenantId>(0));
     let records = [
-        (format!("usage/{rest}/m/{:012}", u64::MAX / 3_600 * 3_600), serde_json::json!(page)),
+        (format!("usage/{rest}/m/{:012}", u64::MAX / 2 / 3_600 * 3_600), serde_json::json!(page)),
         (format!("usage-open/pages/{rest}/h"), serde_json::json!([])),
         (format!("usage-open/accounts/{rest}"), account),
         (format!("usage-open/rows/{name}/{:04}", uid().row()), row),
