@@ -42,7 +42,7 @@ pub use book::{Book, Retention};
 pub use clock::CardClock;
 pub use key::{AccountKey, AccountPart, UsageRates};
 pub use meter::{Gap, Meter, MeterUnit, UsageAmounts};
-pub use pages::{IntervalLevel, InvalidPage, PageRange, UsageInterval, UsagePage};
+pub use pages::{IntervalLevel, InvalidUsagePage, PageRange, UsageInterval, UsagePage};
 pub use reading::UsageReading;
 pub use saved::{SavedAccount, SavedCard, SavedRow, UsageKey, UsageRecord, UsageWrite};
 pub use series::{Point, UsageSeries};

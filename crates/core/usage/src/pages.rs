@@ -138,15 +138,15 @@ fn first_of(numbers: &[u64], before: u64) -> Option<(UsageInterval, &[u64])> {
 /// A list of numbers that is no page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the list of intervals breaks off or has an unknown meter")]
-pub struct InvalidPage;
+pub struct InvalidUsagePage;
 
 impl TryFrom<Vec<u64>> for UsagePage {
-    type Error = InvalidPage;
+    type Error = InvalidUsagePage;
 
-    fn try_from(numbers: Vec<u64>) -> Result<Self, InvalidPage> {
+    fn try_from(numbers: Vec<u64>) -> Result<Self, InvalidUsagePage> {
         let (mut rest, mut before) = (&numbers[..], 0);
         while !rest.is_empty() {
-            let (interval, behind) = first_of(rest, before).ok_or(InvalidPage)?;
+            let (interval, behind) = first_of(rest, before).ok_or(InvalidUsagePage)?;
             (rest, before) = (behind, interval.start);
         }
         Ok(Self { numbers, last: before })
