@@ -16,7 +16,7 @@ use snic_front::identity::{CallerIdentity, Party};
 
 use crate::{id_of, resource_type};
 
-/// Most cases that are kept. Only files that write out thousands of names have more; then the cases begin anew.
+/// Most cases that are kept. Only files that write out thousands of names reach it; then all are dropped and decided again.
 const CASES_MAX: usize = 16_384;
 
 /// Number of a name that a policy writes out.
