@@ -40,7 +40,7 @@ pub use traffic::{
     CaptureOptions, HeaderOptions, PacketChoice, RunOptions, StopCondition, TraceOptions,
     TrafficCommand,
 };
-pub use usage::UsageOptions;
+pub use usage::*;
 pub use vm::*;
 
 const EXIT_CODES: &str =

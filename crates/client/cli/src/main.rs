@@ -6,6 +6,7 @@
 
 mod args;
 mod commands;
+mod export;
 
 use std::io::Write as _;
 use std::process::ExitCode;

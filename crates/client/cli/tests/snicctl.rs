@@ -9,6 +9,7 @@ mod images;
 mod models;
 mod policies;
 mod shared;
+mod usage;
 
 use std::time::Duration;
 

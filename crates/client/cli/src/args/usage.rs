@@ -1,13 +1,34 @@
 //! Arguments of `snicctl usage`.
 
-use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
 use snic_api::v1::UsageGrouping;
 
 use super::audit::{Moment, moment};
 
-/// Selection of usage, and its form.
+/// `snicctl usage`.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct UsageOptions {
+    /// Verb; without one, usage is shown.
+    #[command(subcommand)]
+    pub verb: Option<UsageVerb>,
+    /// Selection.
+    #[command(flatten)]
+    pub query: UsageQuery,
+}
+
+/// Verbs of `snicctl usage`.
+#[derive(Debug, Subcommand)]
+pub enum UsageVerb {
+    /// Print usage for other programs: all meters, or charges by an operator's prices
+    Export(UsageExport),
+}
+
+/// Selection of usage.
+#[derive(Debug, Args)]
+pub struct UsageQuery {
     /// Only of this tenant
     #[arg(long, value_name = "TENANT")]
     pub of: Option<String>,
@@ -30,9 +51,34 @@ pub struct UsageOptions {
     /// Group to add up
     #[arg(long, value_enum, default_value_t = UsageBy::Dag)]
     pub by: UsageBy,
-    /// Print comma-separated values with all meters, for spreadsheets and billing systems
-    #[arg(long)]
-    pub csv: bool,
+}
+
+/// `snicctl usage export`.
+#[derive(Debug, Args)]
+#[command(after_help = "With --format focus, steps are of 1h or 1d, without --step 1d, and begin \
+and end with an hour or a day in UTC; without --to the export ends with the last step that is \
+over, and without --from it begins with the month of that step.")]
+pub struct UsageExport {
+    /// Format to write
+    #[arg(long, value_enum, default_value_t = UsageFormat::Csv)]
+    pub format: UsageFormat,
+    /// File with the operator's prices, for --format focus
+    #[arg(long, value_name = "FILE", required_if_eq("format", "focus"))]
+    pub prices: Option<PathBuf>,
+    /// Selection.
+    #[command(flatten)]
+    pub query: UsageQuery,
+}
+
+/// Format of exported usage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum UsageFormat {
+    /// Comma-separated values, one column for each meter
+    Csv,
+    /// The same as a Parquet file, of a snicctl that was built with the feature `parquet`
+    Parquet,
+    /// Charges, as comma-separated values in the columns of FOCUS 1.2
+    Focus,
 }
 
 /// Group that usage is added up by.

@@ -11,6 +11,7 @@ use snic_client::{Client, Failure, call};
 
 use super::{CliSession, request_id};
 use crate::args::PolicyCommand;
+use crate::export::PRICES_FILE;
 
 /// Largest file: a little more than a fleet takes, so that its server says what is too much.
 const FILE_BYTES_MAX: u64 = 128 << 10;
@@ -69,7 +70,7 @@ fn absent(file: &str, policies: &Policies) -> Failure {
     Failure::usage(format!("{file} is not registered with the fleet"), hint)
 }
 
-/// A file's text under its name, or the texts of all TOML files in a folder.
+/// A file's text under its name, or the texts of all TOML files in a folder but prices, which no host reads.
 fn files_at(path: &Path) -> Result<BTreeMap<String, String>, Failure> {
     let failed = |source: io::Error| Failure::Read { path: path.to_owned(), source };
     if !path.is_dir() {
@@ -78,7 +79,8 @@ fn files_at(path: &Path) -> Result<BTreeMap<String, String>, Failure> {
     let mut found: Vec<PathBuf> = Vec::new();
     for entry in std::fs::read_dir(path).map_err(failed)? {
         let entry = entry.map_err(failed)?.path();
-        if entry.extension().is_some_and(|of| of == "toml") {
+        let is_for_bills = entry.file_name().is_some_and(|name| name == PRICES_FILE);
+        if entry.extension().is_some_and(|of| of == "toml") && !is_for_bills {
             found.push(entry);
         }
     }

@@ -125,3 +125,18 @@ fn what_is_wrong_with_files_is_said_before_or_by_the_server() {
     assert_ne!(wrong.code, 0);
     assert!(wrong.stderr.contains(rule), "{}", wrong.stderr);
 }
+
+#[test]
+fn prices_in_a_folder_of_policies_are_not_registered() {
+    let fake = Fake::start();
+    fake.answer("GetPolicies", &read(&registered()));
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str| fs::write(folder.path().join(name), "").expect("it is written");
+    ["prices.toml", "admission.toml"].into_iter().for_each(write);
+    let line = format!("fleet policy set {}", folder.path().display());
+    run(fake.endpoint(), &line);
+    let asked: Vec<UpdatePoliciesRequest> = fake.asked("UpdatePolicies");
+    let files: Vec<&String> =
+        asked[0].policies.iter().flat_map(|policies| policies.files.keys()).collect();
+    assert_eq!(files, ["admission.toml", "fairness.toml"]);
+}

@@ -25,6 +25,7 @@ use snic_api::v1::network_task_service_server::NetworkTaskServiceServer;
 use snic_api::v1::operation_service_server::OperationServiceServer;
 use snic_api::v1::system_service_server::SystemServiceServer;
 use snic_api::v1::tenant_service_server::TenantServiceServer;
+use snic_api::v1::usage_service_server::UsageServiceServer;
 use snic_api::{FILE_DESCRIPTOR_SET, FLEET_DESCRIPTOR_SET};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
@@ -287,6 +288,7 @@ impl Services {
             .add_service(self.of::<PolicyServiceServer<()>>())
             .add_service(self.of::<ProjectServiceServer<()>>())
             .add_service(self.of::<TenantServiceServer<()>>())
+            .add_service(self.of::<UsageServiceServer<()>>())
     }
 
     fn note(&self, name: &str, headers: &tonic::metadata::MetadataMap, bytes: Vec<u8>) {

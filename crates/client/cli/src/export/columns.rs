@@ -1,0 +1,137 @@
+//! All meters of usage as columns.
+
+use snic_api::v1::UsageEntry;
+
+use super::period::time;
+use super::values;
+
+/// Reasons of gaps, in the order of columns.
+const GAPS: [&str; 6] =
+    ["LATE", "CARD_RESTARTED", "COUNTERS_BACK", "COUNTERS_JUMPED", "FIRST_READING", "ROW_REUSED"];
+
+/// Causes of drops, in the order of columns.
+const CAUSES: [&str; 10] = [
+    "UNCLASSIFIED",
+    "STALE_UID",
+    "RATE_LIMITED",
+    "STORE_FULL",
+    "REGION_UNAVAILABLE",
+    "NO_INSTANCE",
+    "MIXED_VERSIONS",
+    "MEMORY_FAULT",
+    "BY_NT",
+    "USED_UP",
+];
+
+/// Values of a column, one from each entry.
+pub enum Values {
+    /// Names.
+    Text(fn(&UsageEntry) -> &str),
+    /// Seconds since 1970.
+    Time(fn(&UsageEntry) -> u64),
+    /// Amounts.
+    Amount(fn(&UsageEntry) -> u64),
+    /// Packets that were dropped for a cause.
+    Drops(&'static str),
+    /// Milliseconds of a gap with a reason.
+    Gap(&'static str),
+}
+
+impl Values {
+    /// The amount of an entry; 0 of a column that has none.
+    pub fn amount(&self, entry: &UsageEntry) -> u64 {
+        match *self {
+            Self::Text(_) => 0,
+            Self::Time(of) | Self::Amount(of) => of(entry),
+            Self::Drops(cause) => {
+                let drops = entry.drops.iter().find(|drops| drops.cause == cause);
+                drops.map_or(0, |drops| drops.packets)
+            }
+            Self::Gap(reason) => {
+                let gap = entry.gaps.iter().find(|gap| gap.reason == reason);
+                gap.map_or(0, |gap| gap.millis)
+            }
+        }
+    }
+
+    fn text(&self, entry: &UsageEntry) -> String {
+        match *self {
+            Self::Text(of) => of(entry).to_owned(),
+            Self::Time(of) => time(of(entry)),
+            _ => self.amount(entry).to_string(),
+        }
+    }
+}
+
+fn seconds(at: Option<prost_types::Timestamp>) -> u64 {
+    at.map_or(0, |at| u64::try_from(at.seconds).unwrap_or_default())
+}
+
+/// Names and values of all columns, in their order.
+pub fn columns() -> Vec<(String, Values)> {
+    use Values::{Amount, Drops, Gap, Text, Time};
+    let first: [(&str, Values); 13] = [
+        ("tenant", Text(|entry| &entry.tenant)),
+        ("dag", Text(|entry| &entry.dag)),
+        ("uid", Amount(|entry| entry.uid.into())),
+        ("card", Text(|entry| &entry.card)),
+        ("start_time", Time(|entry| seconds(entry.start_time))),
+        ("end_time", Time(|entry| seconds(entry.end_time))),
+        ("life_ms", Amount(|entry| entry.life_ms)),
+        ("promised_kbit", Amount(|entry| entry.promised_kbit)),
+        ("region_ms", Amount(|entry| entry.region_ms)),
+        ("bytes_in", Amount(|entry| entry.bytes_in)),
+        ("bytes_served", Amount(|entry| entry.bytes_served)),
+        ("packets_in", Amount(|entry| entry.packets_in)),
+        ("packets_served", Amount(|entry| entry.packets_served)),
+    ];
+    let drops = CAUSES.map(|cause| (format!("dropped_{}", cause.to_lowercase()), Drops(cause)));
+    let gaps = GAPS.map(|gap| (format!("gap_{}_ms", gap.to_lowercase()), Gap(gap)));
+    let first = first.map(|(name, values)| (name.to_owned(), values));
+    first.into_iter().chain(drops).chain(gaps).collect()
+}
+
+/// All meters of all entries as comma-separated values, with a heading.
+pub fn csv(usage: &[UsageEntry]) -> String {
+    let columns = columns();
+    let mut text = values::line(columns.iter().map(|(name, _)| name.clone()));
+    for entry in usage {
+        text += &values::line(columns.iter().map(|(_, values)| values.text(entry)));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use snic_api::v1::{UsageDrops, UsageGap};
+
+    use super::*;
+
+    #[test]
+    fn each_meter_has_a_column() {
+        let entry = UsageEntry {
+            tenant: "tenants/acme".into(),
+            start_time: Some(prost_types::Timestamp { seconds: 60, nanos: 0 }),
+            life_ms: 7,
+            packets_served: 9,
+            drops: vec![UsageDrops { cause: "USED_UP".into(), packets: 3 }],
+            gaps: vec![UsageGap { reason: "ROW_REUSED".into(), millis: 1 }],
+            ..UsageEntry::default()
+        };
+        let text = csv(&[entry]);
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
+        assert_eq!((lines.len(), lines[0].len()), (2, lines[1].len()));
+        let of = |column: &str| {
+            let at = lines[0].iter().position(|name| *name == column).expect("a column");
+            lines[1][at]
+        };
+        assert_eq!(
+            ["tenant", "start_time", "life_ms", "packets_served"].map(of),
+            ["tenants/acme", "1970-01-01T00:01:00Z", "7", "9"]
+        );
+        assert_eq!(
+            ["dropped_used_up", "gap_row_reused_ms", "dropped_by_nt"].map(of),
+            ["3", "1", "0"]
+        );
+    }
+}

@@ -1,0 +1,215 @@
+//! Charges as rows of FOCUS 1.2, FinOps' open billing format: a row for each priced meter of each DAG in each step.
+//!
+//! Columns are those that the specification asks for, and those of commitment discounts, which are empty: readers of
+//! version 1.0 look for them. Null is an empty field. Costs are quantity × price to the last digit.
+
+use snic_api::v1::UsageEntry;
+
+use super::decimal::Decimal;
+use super::period::{Charged, month, time};
+use super::prices::{PriceVersion, PricedMeter, Prices};
+use super::values;
+
+/// One charge.
+struct Charge<'a> {
+    entry: &'a UsageEntry,
+    meter: &'a PricedMeter,
+    price: Decimal,
+    version: &'a PriceVersion,
+    prices: &'a Prices,
+    start: u64,
+    step: u64,
+}
+
+/// A column: its name, and its value in a row.
+type Column = (&'static str, fn(&Charge<'_>) -> String);
+
+const NULL: fn(&Charge<'_>) -> String = |_| String::new();
+const COST: fn(&Charge<'_>) -> String = |charge| charge.quantity().times(charge.price).to_string();
+const PRICE: fn(&Charge<'_>) -> String = |charge| charge.price.to_string();
+const QUANTITY: fn(&Charge<'_>) -> String = |charge| charge.quantity().to_string();
+const UNIT: fn(&Charge<'_>) -> String = |charge| charge.meter.unit.to_owned();
+const SELLER: fn(&Charge<'_>) -> String = |charge| charge.prices.provider.clone();
+
+/// All columns, in their order. Those of FOCUS come first, by name.
+const COLUMNS: [Column; 46] = [
+    ("BilledCost", COST),
+    ("BillingAccountId", |charge| charge.entry.tenant.clone()),
+    ("BillingAccountName", |charge| last(&charge.entry.tenant)),
+    ("BillingCurrency", |charge| charge.prices.currency.clone()),
+    ("BillingPeriodEnd", |charge| time(month(charge.start).1)),
+    ("BillingPeriodStart", |charge| time(month(charge.start).0)),
+    ("ChargeCategory", |_| "Usage".to_owned()),
+    ("ChargeClass", NULL),
+    ("ChargeDescription", |charge| charge.description()),
+    ("ChargeFrequency", |_| "Usage-Based".to_owned()),
+    ("ChargePeriodEnd", |charge| time(charge.start + charge.step)),
+    ("ChargePeriodStart", |charge| time(charge.start)),
+    ("CommitmentDiscountCategory", NULL),
+    ("CommitmentDiscountId", NULL),
+    ("CommitmentDiscountName", NULL),
+    ("CommitmentDiscountStatus", NULL),
+    ("CommitmentDiscountType", NULL),
+    ("ConsumedQuantity", QUANTITY),
+    ("ConsumedUnit", UNIT),
+    ("ContractedCost", COST),
+    ("ContractedUnitPrice", PRICE),
+    ("EffectiveCost", COST),
+    ("InvoiceIssuerName", SELLER),
+    ("ListCost", COST),
+    ("ListUnitPrice", PRICE),
+    ("PricingCategory", |_| "Standard".to_owned()),
+    ("PricingQuantity", QUANTITY),
+    ("PricingUnit", UNIT),
+    ("ProviderName", SELLER),
+    ("PublisherName", SELLER),
+    ("RegionId", NULL),
+    ("RegionName", NULL),
+    ("ResourceId", |charge| charge.resource()),
+    ("ResourceName", |charge| last(&charge.entry.dag)),
+    ("ResourceType", |charge| if charge.entry.dag.is_empty() { "" } else { "DAG" }.to_owned()),
+    ("ServiceCategory", |_| "Networking".to_owned()),
+    ("ServiceName", |_| "SmartNIC network tasks".to_owned()),
+    ("ServiceSubcategory", |_| "Other (Networking)".to_owned()),
+    ("SkuId", |charge| charge.meter.key.to_owned()),
+    ("SkuMeter", |charge| charge.meter.name.to_owned()),
+    ("SkuPriceDetails", NULL),
+    ("SkuPriceId", |charge| format!("{}/{}", charge.version.name, charge.meter.key)),
+    ("SubAccountId", NULL),
+    ("SubAccountName", NULL),
+    ("Tags", NULL),
+    ("x_Card", |charge| charge.entry.card.clone()),
+];
+
+impl Charge<'_> {
+    fn quantity(&self) -> Decimal {
+        self.meter.quantity(self.entry)
+    }
+
+    /// Id of the DAG. One that has the name of a deleted one has another UID.
+    fn resource(&self) -> String {
+        match self.entry.dag.as_str() {
+            "" => String::new(),
+            dag => format!("{dag}@{}", self.entry.uid),
+        }
+    }
+
+    fn description(&self) -> String {
+        let dag = match self.entry.dag.as_str() {
+            "" => "deleted DAGs".to_owned(),
+            dag => format!("DAG {}", last(dag)),
+        };
+        let (name, card) = (self.meter.name, last(&self.entry.card));
+        format!("{name} of {dag} on card {card}, at {} {}", self.price, self.prices.currency)
+            + &format!(" per {}", self.meter.unit)
+    }
+}
+
+fn last(name: &str) -> String {
+    name.rsplit('/').next().unwrap_or_default().to_owned()
+}
+
+/// All charges of the entries of steps, with a heading. A meter without a price or an amount has no row.
+///
+/// # Errors
+/// There is no price for a step.
+pub fn charges(
+    entries: &[UsageEntry],
+    prices: &Prices,
+    Charged { step, .. }: Charged,
+) -> Result<String, String> {
+    let mut text = values::line(COLUMNS.iter().map(|(name, _)| (*name).to_owned()));
+    for entry in entries {
+        let start = entry.start_time.map_or(0, |start| start.seconds);
+        let start = u64::try_from(start).unwrap_or_default();
+        let version = prices.at(start)?;
+        for (meter, price) in version.prices() {
+            let charge = Charge { entry, meter, price: *price, version, prices, start, step };
+            if !charge.quantity().is_zero() {
+                text += &values::line(COLUMNS.iter().map(|(_, of)| of(&charge)));
+            }
+        }
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use prost_types::Timestamp;
+
+    use super::*;
+
+    /// 2026-11-01T00:00:00Z
+    const NOVEMBER: u64 = 1_793_491_200;
+    const DAY: u64 = 86_400;
+
+    fn prices(provider: &str) -> Prices {
+        let text = format!(
+            r#"
+            currency = "EUR"
+            provider = '{provider}'
+            [[versions]]
+            name = "first"
+            from = 2026-11-01T00:00:00Z
+            prices = {{ dag_seconds = "0.000005", gigabytes_served = "0.01" }}
+            [[versions]]
+            name = "second"
+            from = 2026-11-02T00:00:00Z
+            prices = {{ dag_seconds = "0.000007" }}
+            "#
+        );
+        Prices::parse(&text).expect("valid prices")
+    }
+
+    fn entry(day: u64, life_ms: u64, bytes_served: u64) -> UsageEntry {
+        let seconds = i64::try_from(NOVEMBER + day * DAY).expect("a time of today");
+        UsageEntry {
+            tenant: "tenants/acme".into(),
+            dag: "tenants/acme/dags/web".into(),
+            uid: 7,
+            card: "cards/c0".into(),
+            start_time: Some(Timestamp { seconds, nanos: 0 }),
+            life_ms,
+            bytes_served,
+            ..UsageEntry::default()
+        }
+    }
+
+    const CHARGED: Charged = Charged { from: NOVEMBER, to: NOVEMBER + 2 * DAY, step: DAY };
+
+    /// Rows by column, of text without quotes.
+    fn rows(text: &str) -> Vec<BTreeMap<&str, &str>> {
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
+        assert!(lines.iter().all(|line| line.len() == COLUMNS.len()), "{text}");
+        lines[1..]
+            .iter()
+            .map(|line| lines[0].iter().copied().zip(line.iter().copied()).collect())
+            .collect()
+    }
+
+    #[test]
+    fn a_charge_is_quantity_times_the_price_of_its_time() {
+        let entries = [entry(0, 86_400_001, 1_500_000_000), entry(1, 1, 9)];
+        let text = charges(&entries, &prices("Example"), CHARGED).expect("charges");
+        // The description alone has a comma, and is in quotes.
+        let text = text.replace(", at ", " at ").replace('"', "");
+        let rows = rows(&text);
+        let of = |column: &str| rows.iter().map(|row| row[column]).collect::<Vec<_>>();
+        assert_eq!(of("SkuId"), ["dag_seconds", "gigabytes_served", "dag_seconds"]);
+        assert_eq!(of("PricingQuantity"), ["86400.001", "1.5", "0.001"]);
+        assert_eq!(of("BilledCost"), ["0.432000005", "0.015", "0.000000007"]);
+        assert_eq!(of("SkuPriceId")[2], "second/dag_seconds");
+        assert_eq!(of("ChargePeriodEnd")[2], "2026-11-03T00:00:00Z");
+        assert_eq!(of("BillingPeriodEnd")[2], "2026-12-01T00:00:00Z");
+        assert_eq!(of("ResourceId")[0], "tenants/acme/dags/web@7");
+    }
+
+    #[test]
+    fn a_time_without_prices_is_refused() {
+        let early = Charged { from: NOVEMBER - DAY, ..CHARGED };
+        let error = prices("Example").check(early).expect_err("no prices");
+        assert!(error.contains("2026-10-31T00:00:00Z"), "{error}");
+    }
+}

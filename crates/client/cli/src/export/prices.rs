@@ -1,0 +1,272 @@
+//! An operator's price file.
+
+use std::collections::BTreeMap;
+use std::time::UNIX_EPOCH;
+
+use serde::Deserialize;
+use snic_api::v1::UsageEntry;
+
+use super::decimal::Decimal;
+use super::period::{Charged, time};
+
+/// Name of the file in a folder of policies.
+pub const PRICES_FILE: &str = "prices.toml";
+
+/// Seconds that the beginning of a version is a multiple of.
+const HOUR: u64 = 3_600;
+
+/// A meter that can have a price.
+#[derive(Debug)]
+pub struct PricedMeter {
+    /// Its key in the price file.
+    pub key: &'static str,
+    /// Its name for people.
+    pub name: &'static str,
+    /// The unit of quantities and prices, in the spelling of FOCUS 1.2, 'Unit Format'.
+    pub unit: &'static str,
+    /// Digits behind the point of a quantity: one unit is 10 to this power of what is counted.
+    scale: u32,
+    count: fn(&UsageEntry) -> u64,
+}
+
+impl PricedMeter {
+    /// Quantity of this meter in an entry.
+    pub fn quantity(&self, entry: &UsageEntry) -> Decimal {
+        Decimal::new((self.count)(entry), self.scale)
+    }
+}
+
+macro_rules! meter {
+    ($key:literal, $name:literal, $unit:literal, $scale:literal, $field:ident) => {
+        PricedMeter {
+            key: $key,
+            name: $name,
+            unit: $unit,
+            scale: $scale,
+            count: |entry| entry.$field,
+        }
+    };
+}
+
+/// All meters that can have a price.
+pub const METERS: [PricedMeter; 7] = [
+    meter!("dag_seconds", "Time on a card", "DAG-Seconds", 3, life_ms),
+    meter!("promised_gigabits", "Guaranteed bandwidth", "Gb", 6, promised_kbit),
+    meter!("region_seconds", "Regions", "Region-Seconds", 3, region_ms),
+    meter!("gigabytes_in", "Bytes in", "GB", 9, bytes_in),
+    meter!("gigabytes_served", "Bytes served", "GB", 9, bytes_served),
+    meter!("million_packets_in", "Packets in", "1000000 Packets", 6, packets_in),
+    meter!("million_packets_served", "Packets served", "1000000 Packets", 6, packets_served),
+];
+
+/// Prices that are in force from a time on.
+#[derive(Debug)]
+pub struct PriceVersion {
+    /// Name, which each charge has.
+    pub name: String,
+    /// Seconds since 1970.
+    from: u64,
+    prices: Vec<(&'static PricedMeter, Decimal)>,
+}
+
+impl PriceVersion {
+    /// The meters that have a price, with it.
+    pub fn prices(&self) -> &[(&'static PricedMeter, Decimal)] {
+        &self.prices
+    }
+}
+
+/// The prices of an operator.
+#[derive(Debug)]
+pub struct Prices {
+    /// ISO 4217 code.
+    pub currency: String,
+    /// Name of the seller.
+    pub provider: String,
+    /// By time, the earliest first.
+    versions: Vec<PriceVersion>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    currency: String,
+    provider: String,
+    versions: Vec<Version>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Version {
+    name: String,
+    from: toml::value::Datetime,
+    prices: BTreeMap<String, String>,
+}
+
+impl Prices {
+    /// Reads a price file.
+    ///
+    /// # Errors
+    /// It is no TOML, a key or value is not allowed, or two versions begin at the same time or have one name.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let File { currency, provider, versions } =
+            toml::from_str(text).map_err(|error| error.to_string())?;
+        if currency.len() != 3 || !currency.bytes().all(|byte| byte.is_ascii_uppercase()) {
+            return Err(format!(
+                "currency is {currency:?}; write its ISO 4217 code, such as \"EUR\""
+            ));
+        }
+        if provider.trim().is_empty() {
+            return Err("provider is empty; write the name that bills show".to_owned());
+        }
+        let mut versions: Vec<PriceVersion> =
+            versions.into_iter().map(Version::checked).collect::<Result<_, _>>()?;
+        versions.sort_by_key(|version| version.from);
+        if versions.is_empty() {
+            return Err("there is no [[versions]] with prices; add one".to_owned());
+        }
+        let is_twice = |pair: &[PriceVersion]| pair[0].from == pair[1].from;
+        if let Some(pair) = versions.windows(2).find(|pair| is_twice(pair)) {
+            let [one, other] = [&pair[0].name, &pair[1].name];
+            return Err(format!("versions {one:?} and {other:?} begin at the same time; keep one"));
+        }
+        let mut names: Vec<&str> = versions.iter().map(|version| &*version.name).collect();
+        names.sort_unstable();
+        if let Some(name) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(format!("two versions are named {:?}; charges name them", name[0]));
+        }
+        Ok(Self { currency, provider, versions })
+    }
+
+    /// The version in force at a time, in seconds since 1970.
+    ///
+    /// # Errors
+    /// All versions begin later.
+    pub fn at(&self, second: u64) -> Result<&PriceVersion, String> {
+        let before = |version: &&PriceVersion| version.from <= second;
+        self.versions.iter().rev().find(before).ok_or_else(|| {
+            let first = &self.versions[0];
+            let (first, from) = (&first.name, time(first.from));
+            format!("there are no prices for {}: the first version, {first:?}, begins at {from}; add one that begins earlier, or export from then on", time(second))
+        })
+    }
+
+    /// Checks that there are prices for a time, and that each step has one version.
+    ///
+    /// # Errors
+    /// All versions begin later, or one begins within a step.
+    pub fn check(&self, Charged { from, to, step }: Charged) -> Result<(), String> {
+        self.at(from)?;
+        let is_within = |version: &&PriceVersion| {
+            (from..to).contains(&version.from) && !version.from.is_multiple_of(step)
+        };
+        match self.versions.iter().find(is_within) {
+            None => Ok(()),
+            Some(version) => Err(format!(
+                "version {:?} begins at {}, within a step; export with --step 1h",
+                version.name,
+                time(version.from)
+            )),
+        }
+    }
+}
+
+impl Version {
+    fn checked(self) -> Result<PriceVersion, String> {
+        let Self { name, from, prices } = self;
+        let wrong = |what: &str| {
+            Err(format!(
+                "version {name:?}: from is {from}; write {what} in UTC, such as 2026-11-01T00:00:00Z"
+            ))
+        };
+        let at = humantime::parse_rfc3339(&from.to_string()).ok();
+        let second = at.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        let Some(second) = second else { return wrong("a time") };
+        if second.subsec_nanos() != 0 || !second.as_secs().is_multiple_of(HOUR) {
+            return wrong("the beginning of an hour");
+        }
+        let unknown = prices.keys().find(|key| METERS.iter().all(|meter| meter.key != **key));
+        if let Some(key) = unknown {
+            let known: Vec<&str> = METERS.iter().map(|meter| meter.key).collect();
+            return Err(format!(
+                "version {name:?}: no meter is named {key:?}; there are {}",
+                known.join(", ")
+            ));
+        }
+        let priced = METERS.iter().filter_map(|meter| Some((meter, prices.get(meter.key)?)));
+        let priced = priced.map(|(meter, text)| match Decimal::price(text) {
+            Ok(price) => Ok((meter, price)),
+            Err(error) => Err(format!("version {name:?}, {}: {error}", meter.key)),
+        });
+        let prices = priced.collect::<Result<_, _>>()?;
+        Ok(PriceVersion { from: second.as_secs(), prices, name })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    const GOOD: &str = r#"
+        currency = "EUR"
+        provider = "Example"
+        [[versions]]
+        name = "b"
+        from = 2026-11-15T06:00:00Z
+        prices = { gigabytes_served = "0.02" }
+        [[versions]]
+        name = "a"
+        from = 2026-11-01T00:00:00Z
+        prices = { gigabytes_served = "0.01", dag_seconds = "0.000005" }
+    "#;
+    /// 2026-11-01T00:00:00Z
+    const NOVEMBER: u64 = 1_793_491_200;
+
+    #[test]
+    fn what_ships_has_a_price_of_0_for_each_meter() {
+        let text = include_str!("../../../../../policies/prices.toml");
+        let prices = Prices::parse(text).expect("it is valid");
+        let shipped = prices.at(NOVEMBER).expect("a version");
+        assert_eq!(shipped.prices().len(), METERS.len());
+        assert!(shipped.prices().iter().all(|(_, price)| price.is_zero()));
+    }
+
+    #[test]
+    fn a_version_is_in_force_until_the_next_begins() {
+        let prices = Prices::parse(GOOD).expect("it is valid");
+        let at = |second| prices.at(second).map(|version| version.name.as_str());
+        let later = NOVEMBER + 14 * 86_400 + 6 * 3_600;
+        assert_eq!(at(NOVEMBER), Ok("a"));
+        assert_eq!(at(later - 1), Ok("a"));
+        assert_eq!(at(later), Ok("b"));
+        let before = at(NOVEMBER - 1).expect_err("no version");
+        assert!(before.contains("2026-10-31T23:59:59Z"), "{before}");
+        let check = |to, step| prices.check(Charged { from: NOVEMBER, to, step });
+        assert_eq!(check(NOVEMBER + 14 * 86_400, 86_400), Ok(()));
+        assert_eq!(check(NOVEMBER + 15 * 86_400, 3_600), Ok(()));
+        assert!(check(NOVEMBER + 15 * 86_400, 86_400).expect_err("within a day").contains("\"b\""));
+    }
+
+    #[rstest]
+    #[case("\"EUR\"", "\"euro\"", "ISO 4217")]
+    #[case("\"Example\"", "\" \"", "provider is empty")]
+    #[case("provider =", "seller =", "unknown field `seller`")]
+    #[case("name = \"b\"", "name = \"a\"", "two versions are named \"a\"")]
+    #[case("2026-11-15T06:00:00Z", "2026-11-01T00:00:00Z", "begin at the same time")]
+    #[case("2026-11-15T06:00:00Z", "2026-11-15T06:30:00Z", "the beginning of an hour")]
+    #[case("2026-11-15T06:00:00Z", "2026-11-15T06:00:00+01:00", "in UTC")]
+    #[case("2026-11-15T06:00:00Z", "2026-11-15", "in UTC")]
+    #[case("gigabytes_served = \"0.02\"", "gigabytes = \"1\"", "there are dag_seconds, ")]
+    #[case("\"0.02\"", "\"-0.02\"", "\"-0.02\" is no price")]
+    fn a_wrong_file_is_refused_with_what_is_wrong(
+        #[case] good: &str,
+        #[case] wrong: &str,
+        #[case] says: &str,
+    ) {
+        let text = GOOD.replacen(good, wrong, 1);
+        let error = Prices::parse(&text).expect_err("it is wrong");
+        assert!(error.contains(says), "{error}");
+    }
+}
