@@ -14,6 +14,7 @@ mod reliable;
 mod reset;
 pub mod rig;
 mod tasks;
+mod usage;
 mod ycsb;
 
 use std::process::Command;

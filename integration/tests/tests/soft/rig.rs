@@ -55,11 +55,17 @@ impl Host {
         // One that a killed run has left is of no use to anybody.
         let _ = Command::new("ip").args(["netns", "del", name]).output();
         run("ip", &format!("netns add {name}"));
+        run("ip", &format!("-n {name} link set lo up"));
+        host.attach(device, address);
+        host
+    }
+
+    /// Moves a device of the card into the namespace, with this address.
+    pub fn attach(&self, device: &str, address: &str) {
+        let name = &self.namespace;
         run("ip", &format!("link set {device} netns {name}"));
         run("ip", &format!("-n {name} address add {address} dev {device}"));
         run("ip", &format!("-n {name} link set {device} up"));
-        run("ip", &format!("-n {name} link set lo up"));
-        host
     }
 
     pub fn command(&self, line: &str) -> Command {
