@@ -83,7 +83,7 @@ pub struct Prices {
     pub currency: String,
     /// Name of the seller.
     pub provider: String,
-    /// By time, the earliest first.
+    /// Versions in the order of their time.
     versions: Vec<PriceVersion>,
 }
 

@@ -155,7 +155,7 @@ fn python(folder: &Path, packages: &[&str]) -> Option<PathBuf> {
     Some(environment)
 }
 
-/// What DuckDB, which knows nothing of this project, says of a file: types and sums.
+/// Types and sums of a file as DuckDB sees them, which knows nothing of this project.
 #[cfg(feature = "parquet")]
 const SUMS: &str = "
 import duckdb, sys
