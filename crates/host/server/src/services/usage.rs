@@ -57,19 +57,53 @@ impl UsageService for Services {
         let view =
             self.read(&caller, move |controller, _| controller.usage(scope.as_ref())).await?;
         let store = Arc::clone(self.0.plane.store());
-        let add_up = move || add_up(&*store, &view, &usage_query);
-        let all = self.0.workshop.run(&caller, add_up).await??;
-        let after = page.after().unwrap_or_default();
-        let mut rest = all.into_iter().filter(|(key, _)| after.is_empty() || key.as_str() > after);
-        let mut usage = Vec::new();
-        let mut last = String::new();
-        for (key, entry) in rest.by_ref().take(page.limit()) {
-            last = key;
-            usage.push(entry);
-        }
-        let next_page_token = rest.next().map_or(String::new(), |_| query.token_after(&last));
+        let after = page.after().map(PageEnd::parse).transpose()?;
+        let limit = page.limit();
+        let add_up = move || add_up(&*store, &view, &usage_query, after.as_ref(), limit);
+        let UsagePageOf { usage, next } = self.0.workshop.run(&caller, add_up).await??;
+        let next_page_token = next.map_or(String::new(), |end| query.token_after(&end.to_string()));
         Ok(Response::new(v1::ListUsageResponse { usage, next_page_token }))
     }
+}
+
+/// End of a page. The next one is of the same time, although more intervals may be closed meanwhile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct PageEnd {
+    /// Second up to which intervals were closed when the first page was made.
+    closed: u64,
+    /// Key of its last entry.
+    key: String,
+}
+
+impl std::fmt::Display for PageEnd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.closed, self.key)
+    }
+}
+
+impl PageEnd {
+    fn parse(text: &str) -> Result<Self, ApiError> {
+        let end = text.split_once(' ').and_then(|(closed, key)| {
+            Some(Self { closed: closed.parse().ok()?, key: key.to_owned() })
+        });
+        end.ok_or_else(|| {
+            let text =
+                "this token is from another version of the server; begin with the first page";
+            ApiError::in_field(ErrorReason::InvalidField, "page_token", text)
+        })
+    }
+
+    /// Whether entries of this group may be behind it.
+    fn is_before(&self, group: &str) -> bool {
+        let last = self.key.rsplit_once('|').map_or("", |(group, _)| group);
+        last <= group
+    }
+}
+
+/// Entries of a page, and its end if there are more.
+struct UsagePageOf {
+    usage: Vec<v1::UsageEntry>,
+    next: Option<PageEnd>,
 }
 
 /// A tenant that names another one, or one that does not exist, selects none of its own usage.
@@ -147,38 +181,87 @@ fn level_of(times: [u64; 3]) -> IntervalLevel {
     IntervalLevel::ALL.iter().rev().find(fits).copied().unwrap_or(IntervalLevel::Fine)
 }
 
-/// Entries by their key: group, then time.
+/// The next `limit` entries in the order of their keys: group, then time. Time O(accounts) + O(pages of the range × accounts of the
+/// groups that are listed).
 fn add_up(
     store: &dyn Store,
     view: &UsageView,
     query: &UsageQuery,
-) -> Result<BTreeMap<String, v1::UsageEntry>, ApiError> {
-    let (from, to, step) = query.range(view.closed)?;
+    after: Option<&PageEnd>,
+    limit: usize,
+) -> Result<UsagePageOf, ApiError> {
+    let closed = after.map_or(view.closed, |after| after.closed.min(view.closed));
+    let (from, to, step) = query.range(closed)?;
     // One step as long as the range, and a range up to the last interval, may end anywhere.
-    let end = if to < view.closed { to } else { 0 };
+    let end = if to < closed { to } else { 0 };
     let level = level_of([from, end, query.step]);
-    let mut all = BTreeMap::new();
-    for account in view.accounts.iter().filter(|account| query.selects(account)) {
+    let is_within = |account: &&UsageAccount| {
         let is_over = account.ended.is_some_and(|ended| ended + 2 * DAY < from);
-        if is_over || account.begun >= to {
-            continue;
+        query.selects(account) && !is_over && account.begun < to
+    };
+    let accounts = view.accounts.iter().filter(is_within);
+    let mut accounts: Vec<(String, &UsageAccount)> =
+        accounts.map(|account| (group(account, query.by), account)).collect();
+    accounts.retain(|(group, _)| after.is_none_or(|after| after.is_before(group)));
+    accounts.sort_by(|one, other| one.0.cmp(&other.0));
+    let mut listed: Vec<(String, v1::UsageEntry)> = Vec::new();
+    for of_group in accounts.chunk_by(|one, other| one.0 == other.0) {
+        let mut sums: BTreeMap<u64, v1::UsageEntry> = BTreeMap::new();
+        for (_, account) in of_group {
+            let mut series = UsageSeries::new(from, to, step);
+            let read = add_account(store, view, account, (from, to, level), &mut series);
+            read.map_err(|error| unreadable(&error))?;
+            series.points().for_each(|point| add_point(&mut sums, account, &point, query.by));
         }
-        let mut series = UsageSeries::new(from, to, step);
-        let read = add_account(store, view, account, (from, to, level), &mut series);
-        read.map_err(|error| unreadable(&error))?;
-        for point in series.points() {
-            let mut entry = entry(account, &point, query.by);
-            let key = key(&entry, point.from);
-            match all.get_mut(&key) {
-                Some(before) => add(before, &entry),
-                None => {
-                    entry.start_time = Some(timestamp(point.from));
-                    all.insert(key, entry);
-                }
-            }
+        let keyed = sums.into_iter().map(|(from, entry)| (key(&of_group[0].0, from), entry));
+        listed.extend(keyed.filter(|(key, _)| after.is_none_or(|after| *key > after.key)));
+        if listed.len() > limit {
+            break;
         }
     }
-    Ok(all)
+    let has_more = listed.len() > limit;
+    listed.truncate(limit);
+    let last = listed.last().filter(|_| has_more);
+    let next = last.map(|(key, _)| PageEnd { closed, key: key.clone() });
+    Ok(UsagePageOf { usage: listed.into_iter().map(|(_, entry)| entry).collect(), next })
+}
+
+fn add_point(
+    sums: &mut BTreeMap<u64, v1::UsageEntry>,
+    account: &UsageAccount,
+    point: &Point,
+    by: UsageGrouping,
+) {
+    let entry = entry(account, point, by);
+    match sums.get_mut(&point.from) {
+        Some(before) => add(before, &entry),
+        None => {
+            sums.insert(point.from, entry);
+        }
+    }
+}
+
+/// Key of the group that an account is added up in.
+fn group(account: &UsageAccount, by: UsageGrouping) -> String {
+    let tenant = account.tenant.as_str();
+    let card = account.key.card.as_str();
+    match by {
+        UsageGrouping::Tenant => format!("{tenant}|"),
+        UsageGrouping::Card => format!("{tenant}|{card}|"),
+        UsageGrouping::Unspecified | UsageGrouping::Dag => {
+            let dag = account.dag.as_ref().map_or("", |dag| dag.as_str());
+            let uid = match &account.key.part {
+                AccountPart::Dag(uid) => uid.raw(),
+                AccountPart::Rest(_) => 0,
+            };
+            format!("{tenant}|{card}|{dag}|{uid:08x}")
+        }
+    }
+}
+
+/// Key of a group's entry.
+fn key(group: &str, from: u64) -> String {
+    format!("{group}|{from:012}")
 }
 
 fn unreadable(error: &StoreError) -> ApiError {
@@ -228,10 +311,6 @@ fn parts(view: &UsageView, (from, to, level): (u64, u64, IntervalLevel)) -> Vec<
         }
     }
     parts
-}
-
-fn key(entry: &v1::UsageEntry, from: u64) -> String {
-    format!("{}|{}|{}|{:08x}|{from:012}", entry.tenant, entry.card, entry.dag, entry.uid)
 }
 
 const fn timestamp(second: u64) -> Timestamp {
@@ -419,6 +498,17 @@ mod tests {
         (store, view(&book, retention))
     }
 
+    /// All entries.
+    fn add_up(
+        store: &MemoryStore,
+        view: &UsageView,
+        query: &UsageQuery,
+    ) -> Result<Vec<v1::UsageEntry>, ApiError> {
+        let page = super::add_up(store, view, query, None, usize::MAX)?;
+        assert_eq!(page.next, None);
+        Ok(page.usage)
+    }
+
     fn query(step: u64, by: UsageGrouping) -> UsageQuery {
         let from = Some(BEGIN / 86_400 * 86_400);
         UsageQuery { tenant: None, dag: None, card: None, from, to: None, step, by }
@@ -433,7 +523,7 @@ mod tests {
             let all =
                 add_up(&store, &view, &query(step, UsageGrouping::Dag)).expect("it is readable");
             for (row, tenant) in [(1, "tenants/acme"), (2, "tenants/globex")] {
-                let own = || all.values().filter(|entry| entry.tenant == tenant);
+                let own = || all.iter().filter(|entry| entry.tenant == tenant);
                 let bytes: u64 = own().map(|entry| entry.bytes_served).sum();
                 // A reading a second, and the last close was with the reading of its second.
                 assert_eq!(bytes, closed * row * 100, "{tenant} in steps of {step}");
@@ -449,15 +539,39 @@ mod tests {
         let (store, view) = used(100, Retention::default());
         let all = add_up(&store, &view, &query(0, UsageGrouping::Tenant)).expect("it is readable");
         assert_eq!(all.len(), 2);
-        assert!(all.values().all(|entry| entry.dag.is_empty() && entry.card.is_empty()));
+        assert!(all.iter().all(|entry| entry.dag.is_empty() && entry.card.is_empty()));
         let (tenant, dag) = dag("globex");
         let only =
             UsageQuery { dag: Some(DagName { tenant, dag }), ..query(0, UsageGrouping::Dag) };
         let all = add_up(&store, &view, &only).expect("it is readable");
-        let names: Vec<&str> = all.values().map(|entry| entry.dag.as_str()).collect();
+        let names: Vec<&str> = all.iter().map(|entry| entry.dag.as_str()).collect();
         assert_eq!(names, ["tenants/globex/dags/web"]);
         let many = UsageQuery { step: 1, ..query(1, UsageGrouping::Dag) };
         add_up(&store, &view, &many).expect_err("too many steps");
+    }
+
+    #[test]
+    fn pages_are_parts_of_one_list_although_time_goes_on() {
+        let retention = Retention { fine: 120, minute: 7_200, hour: 864_000 };
+        let (store, view) = used(10_000, retention);
+        for (by, step) in [(UsageGrouping::Dag, 600), (UsageGrouping::Tenant, 3_600)] {
+            let whole = add_up(&store, &view, &query(step, by)).expect("it is readable");
+            let (later_store, later) = used(10_700, retention);
+            for limit in [1, 2, 7] {
+                let first = super::add_up(&store, &view, &query(step, by), None, limit);
+                let UsagePageOf { mut usage, mut next } = first.expect("it is readable");
+                while let Some(end) = next {
+                    let end = PageEnd::parse(&end.to_string()).expect("our own");
+                    let page =
+                        super::add_up(&later_store, &later, &query(step, by), Some(&end), limit);
+                    let page = page.expect("it is readable");
+                    assert!((1..=limit).contains(&page.usage.len()));
+                    usage.extend(page.usage);
+                    next = page.next;
+                }
+                assert_eq!(usage, whole, "{by:?} in pages of {limit}");
+            }
+        }
     }
 
     #[test]
