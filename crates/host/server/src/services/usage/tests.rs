@@ -1,0 +1,172 @@
+//! Usage in steps and pages beside what was counted.
+
+use snic_controller::{CardCounters, DagCounters};
+use snic_domain::{Bandwidth, DagId, DagUid};
+use snic_ports::store::Batch;
+use snic_ports::store::memory::MemoryStore;
+use snic_usage::{Book, Retention, UsageRates, UsageReading, UsageRecord, UsageWrite};
+
+use super::*;
+
+const BEGIN: u64 = 1_700_000_000;
+
+fn card() -> CardId {
+    "card0".parse().expect("a label")
+}
+
+fn dag(tenant: &str) -> (TenantId, DagId) {
+    (tenant.parse().expect("a label"), "web".parse().expect("a label"))
+}
+
+fn counters(second: u64) -> CardCounters {
+    let of = |row: u16| {
+        let packets = second * u64::from(row + 1);
+        let bytes = packets * 100;
+        let dag = DagCounters {
+            packets_in: packets,
+            bytes_intended: bytes,
+            bytes_served: bytes,
+            packets_out: packets,
+        };
+        (row, dag)
+    };
+    CardCounters {
+        cycles: Some(second * 1_000),
+        dags: vec![of(0), of(1)],
+        ..CardCounters::default()
+    }
+}
+
+fn view(book: &Book, retention: Retention) -> UsageView {
+    let accounts = book.accounts().map(|(key, account)| UsageAccount {
+        key: key.clone(),
+        tenant: account.tenant().clone(),
+        dag: account.dag().cloned(),
+        begun: account.begun(),
+        ended: account.ended(),
+        open: IntervalLevel::ALL.map(|level| (level, account.page(level).clone())),
+    });
+    UsageView { closed: book.closed().unwrap_or_default(), retention, accounts: accounts.collect() }
+}
+
+/// Two tenants' DAGs for some seconds, each with a packet or two a second.
+fn used(seconds: u64, retention: Retention) -> (MemoryStore, UsageView) {
+    let (store, mut book) = (MemoryStore::new(), Book::default());
+    for second in 0..=seconds {
+        let now = snic_domain::Timestamp::from_nanos((BEGIN + second) * 1_000_000_000);
+        if second == 0 {
+            book.booted(now, &card(), 1);
+        }
+        let line = Bandwidth::from_gbps(1);
+        let counters = counters(second);
+        book.read(
+            &card(),
+            &UsageReading { now, clock_hz: 1_000, line, counters: &counters },
+            |_| true,
+        );
+        for (row, tenant) in (0..).zip(["acme", "globex"]).filter(|_| second == 0) {
+            let (tenant, dag) = dag(tenant);
+            let uid = DagUid::new(row, 1).expect("few");
+            let rates = UsageRates { promised: 8_000_000, regions: 1 };
+            book.place(now, &card(), (&tenant, &dag, uid), rates);
+        }
+        book.close(now, &retention);
+        write(&store, &mut book);
+    }
+    (store, view(&book, retention))
+}
+
+fn write(store: &MemoryStore, book: &mut Book) {
+    let mut batch = Batch::new();
+    for write in book.take_writes() {
+        batch = match write {
+            UsageWrite::Put(UsageRecord::FullPage(key, level, page)) => {
+                let start = page.start(level).expect("a full page has entries");
+                let key = UsageKey::FullPage(key, level, start).to_string();
+                batch.put(key, serde_json::to_vec(&page).expect("JSON"))
+            }
+            UsageWrite::Remove(key) => batch.remove(key.to_string()),
+            UsageWrite::Put(_) => batch,
+        };
+    }
+    store.apply(batch).expect("it is in memory");
+}
+
+/// All entries.
+fn add_up(
+    store: &MemoryStore,
+    view: &UsageView,
+    query: &UsageQuery,
+) -> Result<Vec<v1::UsageEntry>, ApiError> {
+    let page = super::add_up(store, view, query, None, usize::MAX)?;
+    assert_eq!(page.next, None);
+    Ok(page.usage)
+}
+
+fn query(step: u64, by: UsageGrouping) -> UsageQuery {
+    let from = Some(BEGIN / 86_400 * 86_400);
+    UsageQuery { tenant: None, dag: None, card: None, from, to: None, step, by }
+}
+
+#[test]
+fn steps_of_any_length_add_up_to_what_was_counted() {
+    let retention = Retention { fine: 120, minute: 7_200, hour: 864_000 };
+    let (store, view) = used(20_000, retention);
+    let closed = view.closed - BEGIN;
+    for step in [0, 60, 600, 3_600] {
+        let all = add_up(&store, &view, &query(step, UsageGrouping::Dag)).expect("it is readable");
+        for (row, tenant) in [(1, "tenants/acme"), (2, "tenants/globex")] {
+            let own = || all.iter().filter(|entry| entry.tenant == tenant);
+            let bytes: u64 = own().map(|entry| entry.bytes_served).sum();
+            // A reading a second, and the last close was with the reading of its second.
+            assert_eq!(bytes, closed * row * 100, "{tenant} in steps of {step}");
+            let promised: u64 = own().map(|entry| entry.promised_kbit).sum();
+            assert_eq!(promised, closed * 8_000, "{tenant} in steps of {step}");
+            assert_eq!(own().count() > 1, step > 0);
+        }
+    }
+}
+
+#[test]
+fn groups_are_sums_of_what_is_selected() {
+    let (store, view) = used(100, Retention::default());
+    let all = add_up(&store, &view, &query(0, UsageGrouping::Tenant)).expect("it is readable");
+    assert_eq!(all.len(), 2);
+    assert!(all.iter().all(|entry| entry.dag.is_empty() && entry.card.is_empty()));
+    let (tenant, dag) = dag("globex");
+    let only = UsageQuery { dag: Some(DagName { tenant, dag }), ..query(0, UsageGrouping::Dag) };
+    let all = add_up(&store, &view, &only).expect("it is readable");
+    let names: Vec<&str> = all.iter().map(|entry| entry.dag.as_str()).collect();
+    assert_eq!(names, ["tenants/globex/dags/web"]);
+    let many = UsageQuery { step: 1, ..query(1, UsageGrouping::Dag) };
+    add_up(&store, &view, &many).expect_err("too many steps");
+}
+
+#[test]
+fn pages_are_parts_of_one_list_although_time_goes_on() {
+    let retention = Retention { fine: 120, minute: 7_200, hour: 864_000 };
+    let (store, view) = used(10_000, retention);
+    for (by, step) in [(UsageGrouping::Dag, 600), (UsageGrouping::Tenant, 3_600)] {
+        let whole = add_up(&store, &view, &query(step, by)).expect("it is readable");
+        let (later_store, later) = used(10_700, retention);
+        for limit in [1, 2, 7] {
+            let first = super::add_up(&store, &view, &query(step, by), None, limit);
+            let UsagePageOf { mut usage, mut next } = first.expect("it is readable");
+            while let Some(end) = next {
+                let end = PageEnd::parse(&end.to_string()).expect("our own");
+                let page = super::add_up(&later_store, &later, &query(step, by), Some(&end), limit);
+                let page = page.expect("it is readable");
+                assert!((1..=limit).contains(&page.usage.len()));
+                usage.extend(page.usage);
+                next = page.next;
+            }
+            assert_eq!(usage, whole, "{by:?} in pages of {limit}");
+        }
+    }
+}
+
+#[test]
+fn causes_have_the_words_of_the_api() {
+    assert_eq!(cause_word(DropCause::ByNt), "BY_NT");
+    assert_eq!(cause_word(DropCause::RateLimited), "RATE_LIMITED");
+}
