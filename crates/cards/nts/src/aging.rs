@@ -30,6 +30,21 @@ impl BuildHasher for KeyedHash {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EntryId(u32);
 
+/// Names an entry until it is removed, or its owner ends all tickets for it ([`AgingTable::end_tickets`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct EntryTicket {
+    id: EntryId,
+    stamp: u64,
+    class: usize,
+}
+
+impl EntryTicket {
+    /// The entry, as long as the ticket is valid.
+    pub(crate) const fn id(self) -> EntryId {
+        self.id
+    }
+}
+
 /// No entry, in links.
 const NONE: u32 = u32::MAX;
 
@@ -42,6 +57,8 @@ struct Entry<K, V> {
     expires: Timestamp,
     before: u32,
     after: u32,
+    /// Number that tickets carry; each is given once.
+    stamp: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -59,6 +76,8 @@ pub(crate) struct AgingTable<K, V, const CLASSES: usize> {
     free: Vec<u32>,
     classes: [Class; CLASSES],
     capacity: usize,
+    /// Stamps that were given.
+    stamps: u64,
 }
 
 /// The result of a lookup.
@@ -84,6 +103,7 @@ impl<K: Copy + Eq + Hash, V, const CLASSES: usize> AgingTable<K, V, CLASSES> {
             free: Vec::with_capacity(capacity),
             classes: lifetimes.map(|lifetime| Class { lifetime, oldest: NONE, newest: NONE }),
             capacity,
+            stamps: 0,
         }
     }
 
@@ -115,7 +135,10 @@ impl<K: Copy + Eq + Hash, V, const CLASSES: usize> AgingTable<K, V, CLASSES> {
             return None;
         }
         let expires = now + self.classes[class].lifetime;
-        let entry = Entry { key, value, class, used: now, expires, before: NONE, after: NONE };
+        self.stamps += 1;
+        let stamp = self.stamps;
+        let (before, after) = (NONE, NONE);
+        let entry = Entry { key, value, class, used: now, expires, before, after, stamp };
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.entries[slot as usize] = Some(entry);
@@ -147,6 +170,39 @@ impl<K: Copy + Eq + Hash, V, const CLASSES: usize> AgingTable<K, V, CLASSES> {
         let entry = self.at_mut(id.0);
         (entry.class, entry.used, entry.expires) = (class, now, expires);
         self.link(id.0);
+    }
+
+    /// A ticket for an entry in the class that it is in.
+    pub(crate) fn ticket(&self, id: EntryId) -> EntryTicket {
+        let entry = self.at(id.0);
+        EntryTicket { id, stamp: entry.stamp, class: entry.class }
+    }
+
+    /// Ends all tickets for an entry: something about it changed that they rely on.
+    pub(crate) fn end_tickets(&mut self, id: EntryId) {
+        self.stamps += 1;
+        self.at_mut(id.0).stamp = self.stamps;
+    }
+
+    /// Whether a ticket is valid.
+    pub(crate) fn is_valid(&self, ticket: EntryTicket) -> bool {
+        self.ticketed(ticket).is_some()
+    }
+
+    /// Whether a ticket is valid, and its entry has not expired and is in the same class.
+    pub(crate) fn is_steady(&self, ticket: EntryTicket, now: Timestamp) -> bool {
+        self.ticketed(ticket)
+            .is_some_and(|entry| entry.class == ticket.class && entry.expires > now)
+    }
+
+    fn ticketed(&self, ticket: EntryTicket) -> Option<&Entry<K, V>> {
+        let entry = self.entries.get(ticket.id.0 as usize)?.as_ref()?;
+        (entry.stamp == ticket.stamp).then_some(entry)
+    }
+
+    /// Restarts the lifetime of a ticket's entry in its class.
+    pub(crate) fn touch_steady(&mut self, ticket: EntryTicket, now: Timestamp) {
+        self.touch(ticket.id, ticket.class, now);
     }
 
     pub(crate) fn class(&self, id: EntryId) -> usize {

@@ -50,7 +50,7 @@ pub struct UnknownNtType(pub String);
 /// There is no such type.
 pub fn create(nt_type: &str, seed: u64) -> Result<NtInstance, UnknownNtType> {
     let (schema, make) = find(nt_type)?;
-    Ok(NtInstance::new(make(KeyedHash(seed, schema.version.into())), schema))
+    Ok(NtInstance::new(make(KeyedHash(seed, schema.version.into())), schema, seed))
 }
 
 /// Checks a configuration of an NT type as the NT itself would: against its schema, and against the

@@ -9,6 +9,9 @@
 //!  saved state ◄── save / restore ──► saved state
 //! ```
 //!
+//! What an NT does with further packets of a flow it can say as a rule ([`FlowRule`]), which spares it to read them:
+//! firewall, NAT, load balancer, policer and checksum do so.
+//!
 //! Three rules hold for every NT, whatever the bytes are: it never panics, it allocates nothing per
 //! packet (packets come from a bounded [`Pool`], tables have a fixed capacity), and a packet that it
 //! does not let through is counted under a [`DropReason`].
@@ -20,6 +23,7 @@ mod aging;
 mod catalogue;
 pub mod config;
 mod counters;
+mod flow_rules;
 mod module;
 mod packet;
 mod state;
@@ -31,6 +35,7 @@ pub use catalogue::{
     NT_TYPES, UnknownNtType, check, create, has_digests, redacted, schema, with_secrets,
 };
 pub use counters::{Counters, DropReason};
+pub use flow_rules::{FlowKey, FlowRule};
 pub use module::{
     CompiledModule, InvalidModule, MODULE_STATE_BYTES_MAX, ModuleInstance, ModuleRuntime,
     ModuleState, ModuleTask,

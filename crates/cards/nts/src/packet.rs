@@ -166,6 +166,16 @@ impl Packet {
         self.marks.translation = Some(Translation { followed, flow, fragment });
     }
 
+    /// Leaves the marks on the packet that a flow rule has kept.
+    pub(crate) fn mark_as(&mut self, origin: Option<Flow>, followed: Option<Flow>) {
+        self.marks = Marks { origin, followed, translation: None };
+    }
+
+    /// The flow before NTs gave it other addresses, and the one by which an NT follows it.
+    pub(crate) const fn marks(&self) -> (Option<Flow>, Option<Flow>) {
+        (self.marks.origin, self.marks.followed)
+    }
+
     /// Takes out what the other NTs of the chain have to learn of the NT that the packet has just passed:
     /// [`crate::NtInstance::learn`].
     pub fn take_translation(&mut self) -> Option<Translation> {

@@ -4,7 +4,9 @@ use rand::RngCore;
 use snic_domain::Timestamp;
 
 use crate::config::{Configuration, InvalidConfiguration};
+use crate::flow_rules::FlowRule;
 use crate::packet::{Packet, Pool, Translation};
+use crate::wire::Layout;
 use crate::{Counters, DropReason, InvalidState};
 
 /// Direction in which a packet leaves an NT.
@@ -146,6 +148,23 @@ pub trait NetworkTask: Send {
     /// Processes one packet. Packets that it makes go to the context.
     fn process(&mut self, packet: &mut Packet, context: &mut Context<'_>) -> Verdict;
 
+    /// Rule for further packets with the [`crate::FlowKey`] of the packet that it has just processed; `None`, which is the
+    /// default, has every packet come to the task.
+    fn flow_rule(&self) -> Option<FlowRule> {
+        None
+    }
+
+    /// Does for a packet of a rule what [`NetworkTask::process`] would do, all but the change of addresses: a timer starts
+    /// again, tokens are taken. Says whether the rule holds; if not, nothing has changed.
+    fn follow(
+        &mut self,
+        _rule: &FlowRule,
+        _packet: (&mut [u8], &Layout),
+        _context: &mut Context<'_>,
+    ) -> bool {
+        false
+    }
+
     /// When [`NetworkTask::wake`] is to be called, for NTs with timers.
     fn next_wake(&self) -> Option<Timestamp> {
         None
@@ -178,11 +197,17 @@ pub struct NtInstance {
     schema: &'static crate::config::Schema,
     configuration: Option<Configuration>,
     counters: Counters,
+    /// Number of the state that flow rules belong to, from the NT's seed on.
+    generation: u64,
 }
 
 impl NtInstance {
-    pub(crate) fn new(task: Box<dyn NetworkTask>, schema: &'static crate::config::Schema) -> Self {
-        Self { task, schema, configuration: None, counters: Counters::default() }
+    pub(crate) fn new(
+        task: Box<dyn NetworkTask>,
+        schema: &'static crate::config::Schema,
+        seed: u64,
+    ) -> Self {
+        Self { task, schema, configuration: None, counters: Counters::default(), generation: seed }
     }
 
     /// Checks `bytes` against the schema and applies them. On an error the old configuration stays.
@@ -197,6 +222,7 @@ impl NtInstance {
         bytes: &[u8],
     ) -> Result<(), InvalidConfiguration> {
         let configuration = self.schema.check(version, bytes)?;
+        self.generation = self.generation.wrapping_add(1);
         self.task.configure(now, &configuration)?;
         self.configuration = Some(configuration);
         Ok(())
@@ -217,6 +243,41 @@ impl NtInstance {
         };
         counters.count(verdict);
         verdict
+    }
+
+    /// Rule for further packets with the [`crate::FlowKey`] that this packet had when it came, which has just been
+    /// processed with this verdict, and learnt by the other NTs of its chain. `None` where every packet goes to the task.
+    pub fn flow_rule(&self, packet: &Packet, verdict: Verdict) -> Option<FlowRule> {
+        if !matches!(verdict, Verdict::Forward | Verdict::Reply) {
+            return None;
+        }
+        let rule = self.task.flow_rule()?;
+        let (origin, followed) = packet.marks();
+        Some(FlowRule { generation: self.generation, verdict, origin, followed, ..rule })
+    }
+
+    /// Treats a packet as [`NtInstance::process`] would, and counts it; `layout` follows. `None` where the rule does not hold
+    /// any more: then nothing has changed, and the packet is to be processed.
+    pub fn follow(
+        &mut self,
+        rule: &FlowRule,
+        packet: &mut Packet,
+        layout: &mut Layout,
+        context: &mut Context<'_>,
+    ) -> Option<Verdict> {
+        if rule.generation != self.generation {
+            return None;
+        }
+        let Self { task, counters, .. } = self;
+        let bytes = packet.bytes_mut();
+        if !counters.observe(context, |context| task.follow(rule, (bytes, layout), context)) {
+            return None;
+        }
+        rule.apply(packet.bytes_mut(), layout);
+        packet.mark_as(rule.origin, rule.followed);
+        counters.received += 1;
+        counters.count(rule.verdict);
+        Some(rule.verdict)
     }
 
     /// Learns what [`Packet::take_translation`] says of another NT of the chain.
@@ -247,6 +308,7 @@ impl NtInstance {
     /// # Errors
     /// The bytes are not a state of this NT type, or do not fit its configuration.
     pub fn restore(&mut self, now: Timestamp, bytes: &[u8]) -> Result<(), InvalidState> {
+        self.generation = self.generation.wrapping_add(1);
         self.task.restore(now, bytes)
     }
 

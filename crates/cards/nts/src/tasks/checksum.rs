@@ -5,8 +5,8 @@ use snic_domain::Timestamp;
 
 use crate::config::{Configuration, Field, InvalidConfiguration, Kind, NON_IP, NonIp, Schema};
 use crate::tasks::read_ip::read_ip;
-use crate::wire::{self, Verified};
-use crate::{Context, DropReason, NetworkTask, Packet, Verdict};
+use crate::wire::{self, Layout, Verified};
+use crate::{Context, DropReason, FlowRule, NetworkTask, Packet, Verdict};
 
 pub(crate) static SCHEMA: Schema = Schema {
     nt_type: "checksum",
@@ -68,6 +68,26 @@ impl NetworkTask for Checksum {
                 Verified::Wrong => Verdict::Drop(DropReason::BadChecksum),
                 Verified::Right | Verified::Absent => Verdict::Forward,
             },
+        }
+    }
+
+    fn flow_rule(&self) -> Option<FlowRule> {
+        self.settings.as_ref().map(|_| FlowRule::PASS)
+    }
+
+    fn follow(
+        &mut self,
+        _: &FlowRule,
+        (bytes, layout): (&mut [u8], &Layout),
+        _: &mut Context<'_>,
+    ) -> bool {
+        match self.settings.as_ref().map(|settings| settings.mode) {
+            Some(Mode::Verify) => wire::verify(bytes, layout) != Verified::Wrong,
+            Some(Mode::Fill) => {
+                wire::fill(bytes, layout);
+                true
+            }
+            None => false,
         }
     }
 }

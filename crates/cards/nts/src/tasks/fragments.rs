@@ -416,7 +416,7 @@ impl<V: Copy> Fragments<V> {
         }
     }
 
-    fn remove_expired(&mut self, now: Timestamp, emitted: &mut Emitted) {
+    pub(crate) fn remove_expired(&mut self, now: Timestamp, emitted: &mut Emitted) {
         while self.held.front().is_some_and(|held| held.until <= now) {
             self.drop_oldest(emitted);
         }

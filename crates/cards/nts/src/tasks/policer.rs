@@ -6,8 +6,8 @@ use snic_domain::Timestamp;
 
 use crate::config::{Configuration, Field, InvalidConfiguration, Kind, Schema};
 use crate::state::{self, InvalidState};
-use crate::wire::{self, Frame};
-use crate::{Context, DropReason, NetworkTask, Packet, Verdict};
+use crate::wire::{self, Frame, Layout};
+use crate::{Context, DropReason, FlowRule, NetworkTask, Packet, Verdict};
 
 /// Largest burst: a bucket in bit-nanoseconds fits 64 bits with it.
 const BURST_BYTES_MAX: u64 = 1 << 30;
@@ -153,6 +153,20 @@ impl NetworkTask for Policer {
                 Err(reason) => Verdict::Drop(reason),
             },
         }
+    }
+
+    fn flow_rule(&self) -> Option<FlowRule> {
+        self.settings.map(|_| FlowRule::PASS)
+    }
+
+    fn follow(
+        &mut self,
+        _: &FlowRule,
+        (bytes, _): (&mut [u8], &Layout),
+        context: &mut Context<'_>,
+    ) -> bool {
+        let settings = self.settings;
+        settings.is_some_and(|settings| self.is_within_rate(&settings, bytes.len(), context.now))
     }
 
     fn save(&self, now: Timestamp, out: &mut Vec<u8>) {

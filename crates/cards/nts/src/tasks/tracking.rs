@@ -127,6 +127,17 @@ impl Progress {
     }
 }
 
+/// Whether further packets like one of a flow leave the flow as this one did: it changed neither class nor progress. Those
+/// with other flags than ACK and PSH have no [`crate::FlowKey`].
+pub(crate) fn is_steady(before: (usize, Progress), after: (usize, Progress), is_tcp: bool) -> bool {
+    let has_steady_class = match after.0 {
+        STREAM => true,
+        OPENING | DATAGRAM => !is_tcp,
+        _ => false,
+    };
+    has_steady_class && before == after
+}
+
 /// Whether a packet may open a connection.
 pub(crate) fn opens(flags: TcpFlags) -> bool {
     flags.syn() && !flags.ack() && !flags.rst() && !flags.fin()

@@ -97,6 +97,19 @@ pub fn ethernet_header_bytes(
     header
 }
 
+/// The station that sent a frame.
+pub(crate) fn source_station(frame: &[u8]) -> Option<[u8; 6]> {
+    frame.get(6..12)?.try_into().ok()
+}
+
+/// Turns the Ethernet header around, to `target` where its station is known.
+pub(crate) fn send_back(bytes: &mut [u8], target: Option<[u8; 6]>) {
+    swap_stations(bytes);
+    if let Some(station) = target {
+        bytes[..6].copy_from_slice(&station);
+    }
+}
+
 /// Swaps the two stations of an Ethernet header: the frame goes back.
 pub fn swap_stations(bytes: &mut [u8]) {
     let (destination, source) = bytes[..12].split_at_mut(6);

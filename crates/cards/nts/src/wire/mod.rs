@@ -14,6 +14,7 @@ pub use build::{
     TunnelHeader, ethernet_header_bytes, finish_udp, swap_stations, turn_around,
     turn_around_addresses,
 };
+pub(crate) use build::{send_back, source_station};
 pub use checksum::{Verified, fill, replace_bytes, verify};
 pub(crate) use flow::quoted_packet;
 pub use flow::{Flow, IcmpMessage, TcpFlags, quoted_flow};
@@ -385,6 +386,12 @@ impl Layout {
             _ => None,
         }
     }
+}
+
+/// An address of 4 or 16 bytes.
+pub(crate) fn address(bytes: &[u8]) -> Option<IpAddr> {
+    let v4 = || <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from);
+    v4().or_else(|| <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from))
 }
 
 /// Two bytes of a header.

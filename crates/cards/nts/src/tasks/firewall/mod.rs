@@ -40,7 +40,7 @@ use crate::packet::Translation;
 use crate::state::{self, InvalidState};
 use crate::tasks::read_ip::read_ip;
 use crate::wire::{Flow, IcmpMessage, Layout, TcpFlags, quoted_packet};
-use crate::{Context, Direction, DropReason, NetworkTask, Packet, Verdict};
+use crate::{Context, Direction, DropReason, FlowRule, NetworkTask, Packet, Verdict};
 
 const STATE_VERSION: u16 = 3;
 
@@ -74,6 +74,8 @@ struct Active {
     settings: Settings,
     connections: Connections,
     fragments: Fragments<()>,
+    /// The connection of the last packet, if it is as it was before that packet.
+    steady: Option<EntryId>,
 }
 
 /// The table of connections, each of which is found by both of its flows.
@@ -127,7 +129,7 @@ impl NetworkTask for Firewall {
             }
         }
         let fragments = Fragments::new(self.hash);
-        self.active = Some(Active { settings, connections, fragments });
+        self.active = Some(Active { settings, connections, fragments, steady: None });
         Ok(())
     }
 
@@ -140,6 +142,7 @@ impl NetworkTask for Firewall {
             Err(verdict) => return verdict,
         };
         active.connections.remove_expired(context.now);
+        active.steady = None;
         active.decide(packet, &layout, context).unwrap_or_else(Verdict::Drop)
     }
 
@@ -150,6 +153,35 @@ impl NetworkTask for Firewall {
         if let Some(id) = fragment {
             active.fragments.record_translated(&followed, &flow, id, now);
         }
+    }
+
+    fn flow_rule(&self) -> Option<FlowRule> {
+        let active = self.active.as_ref()?;
+        if active.settings.stateful {
+            Some(active.connections.rule(active.steady?))
+        } else {
+            Some(FlowRule::PASS)
+        }
+    }
+
+    fn follow(
+        &mut self,
+        rule: &FlowRule,
+        _: (&mut [u8], &Layout),
+        context: &mut Context<'_>,
+    ) -> bool {
+        let Some(active) = &mut self.active else { return false };
+        let Active { connections, fragments, .. } = active;
+        let [ticket, ..] = rule.tickets;
+        if ticket.is_some_and(|ticket| !connections.table.is_steady(ticket, context.now)) {
+            return false;
+        }
+        connections.remove_expired(context.now);
+        fragments.remove_expired(context.now, context.emitted);
+        if let Some(ticket) = ticket {
+            connections.table.touch_steady(ticket, context.now);
+        }
+        true
     }
 
     fn save(&self, now: Timestamp, out: &mut Vec<u8>) {
@@ -220,6 +252,8 @@ impl Connections {
         let connection = self.table.value_mut(id);
         if let Some(Translated::Behind(flow)) = connection.translated {
             connection.translated = None;
+            // With its next packet it takes these addresses back.
+            self.table.end_tickets(id);
             self.by_translated.remove(&flow.canonical().0);
         }
     }
@@ -287,14 +321,29 @@ impl Connections {
         Ok(())
     }
 
-    /// A packet of a connection.
-    fn follow(&mut self, id: EntryId, known: &Flow, flags: Option<TcpFlags>, now: Timestamp) {
+    /// A packet of a connection. Says whether it left the connection as it was.
+    fn follow(
+        &mut self,
+        id: EntryId,
+        known: &Flow,
+        flags: Option<TcpFlags>,
+        now: Timestamp,
+    ) -> bool {
         let (class, key) = (self.table.class(id), self.table.key(id));
         let connection = self.table.value_mut(id);
         let is_reply = connection.opener(&key) != *known
             && connection.translated != Some(Translated::Behind(*known));
+        let before = (class, connection.progress);
         let next = connection.progress.follow(class, flags, is_reply);
+        let after = (next, connection.progress);
         self.table.touch(id, next, now);
+        tracking::is_steady(before, after, flags.is_some())
+    }
+
+    /// The rule for packets of a connection.
+    fn rule(&self, id: EntryId) -> FlowRule {
+        let tickets = [Some(self.table.ticket(id)), None, None, None];
+        FlowRule { tickets, ..FlowRule::PASS }
     }
 }
 
@@ -350,7 +399,8 @@ impl Active {
                 // The ports of a closed connection may be reused.
                 let is_closed = self.connections.table.class(id) == CLOSING;
                 if !(is_closed && flags.is_some_and(tracking::opens)) {
-                    self.connections.follow(id, &known, flags, now);
+                    let is_steady = self.connections.follow(id, &known, flags, now);
+                    self.steady = is_steady.then_some(id);
                     packet.follow_as(known);
                     return Ok(());
                 }

@@ -26,16 +26,19 @@ use settings::{Service, Settings, Unmatched};
 pub(crate) use settings::SCHEMA;
 
 use super::fragments::{Arrival, Fragments, Sent};
-use super::tracking::{CLASSES, CLOSING, EXPIRED_PER_PACKET, OPENING, Progress, opens, spare_flow};
-use crate::aging::{AgingTable, EntryAge, KeyedHash, Lookup};
+use super::tracking::{
+    CLASSES, CLOSING, EXPIRED_PER_PACKET, OPENING, Progress, is_steady, opens, spare_flow,
+};
+use crate::aging::{AgingTable, EntryAge, EntryId, KeyedHash, Lookup};
 use crate::config::{Configuration, InvalidConfiguration};
+use crate::flow_rules::Rewrite;
 use crate::state::{self, InvalidState};
 use crate::tasks::read_ip::read_ip;
 use crate::wire::{
     self, Endpoint, Flow, Fragment, Frame, IcmpMessage, Layout, Side, TcpFlags, Verified,
     quoted_packet, rewrite, rewrite_quoted,
 };
-use crate::{Context, Direction, DropReason, NetworkTask, Packet, Verdict};
+use crate::{Context, Direction, DropReason, FlowRule, NetworkTask, Packet, Verdict};
 
 const STATE_VERSION: u16 = 2;
 /// The hash of flows is the same on all cards, so that they choose the same backend.
@@ -68,6 +71,8 @@ struct Active {
     flows: Table,
     /// The change to one end of a packet; `None` for packets that are left alone.
     fragments: Fragments<Option<(Side, Endpoint)>>,
+    /// The flow of the last packet, if it is as it was before that packet, and the packet's new end.
+    steady: Option<(EntryId, Rewrite)>,
 }
 
 impl LoadBalancer {
@@ -90,7 +95,14 @@ impl Active {
         }
         let flows = AgingTable::new(settings.flows_max, settings.lifetimes.by_class(), hash);
         let fragments = Fragments::new(hash);
-        Self { settings, by_service, by_backend, slots, flows, fragments }
+        Self { settings, by_service, by_backend, slots, flows, fragments, steady: None }
+    }
+
+    fn remove_expired(&mut self, now: Timestamp) {
+        for _ in 0..EXPIRED_PER_PACKET {
+            let Some(id) = self.flows.expired(now) else { return };
+            self.flows.remove(id);
+        }
     }
 
     fn saved(&self, now: Timestamp) -> Vec<SavedFlow> {
@@ -151,10 +163,8 @@ impl NetworkTask for LoadBalancer {
             Ok(layout) => layout,
             Err(verdict) => return verdict,
         };
-        for _ in 0..EXPIRED_PER_PACKET {
-            let Some(id) = active.flows.expired(context.now) else { break };
-            active.flows.remove(id);
-        }
+        active.remove_expired(context.now);
+        active.steady = None;
         let about = Flow::followed(packet.bytes(), &layout);
         let before = Flow::of(packet.bytes(), &layout);
         let verdict = active.balance(packet.bytes_mut(), &mut layout, context);
@@ -167,6 +177,31 @@ impl NetworkTask for LoadBalancer {
             packet.translated_to(&layout);
         }
         verdict.unwrap_or_else(Verdict::Drop)
+    }
+
+    fn flow_rule(&self) -> Option<FlowRule> {
+        let active = self.active.as_ref()?;
+        let (id, rewrite) = active.steady?;
+        let tickets = [Some(active.flows.ticket(id)), None, None, None];
+        Some(FlowRule { tickets, rewrite, ..FlowRule::PASS })
+    }
+
+    fn follow(
+        &mut self,
+        rule: &FlowRule,
+        _: (&mut [u8], &Layout),
+        context: &mut Context<'_>,
+    ) -> bool {
+        let (Some(active), [Some(ticket), ..]) = (&mut self.active, rule.tickets) else {
+            return false;
+        };
+        if !active.flows.is_steady(ticket, context.now) {
+            return false;
+        }
+        active.remove_expired(context.now);
+        active.fragments.remove_expired(context.now, context.emitted);
+        active.flows.touch_steady(ticket, context.now);
+        true
     }
 
     fn save(&self, now: Timestamp, out: &mut Vec<u8>) {
@@ -290,9 +325,15 @@ impl Active {
                 let class = self.flows.class(id);
                 let assignment = self.flows.value_mut(id);
                 assignment.is_bypassed = false;
+                let before = (class, assignment.progress);
                 let next = assignment.progress.follow(class, flags, false);
+                let after = (next, assignment.progress);
                 let backend = assignment.backend;
                 self.flows.touch(id, next, now);
+                if is_steady(before, after, flags.is_some()) {
+                    let rewrite = Rewrite { destination: Some(backend), ..Rewrite::default() };
+                    self.steady = Some((id, rewrite));
+                }
                 return Ok(backend);
             }
         }
@@ -341,8 +382,14 @@ impl Active {
         if assignment.backend != backend || assignment.is_bypassed {
             return false;
         }
+        let before = (class, assignment.progress);
         let next = assignment.progress.follow(class, flags, true);
+        let after = (next, assignment.progress);
         self.flows.touch(id, next, now);
+        if is_steady(before, after, flags.is_some()) {
+            let rewrite = Rewrite { source: Some(service), ..Rewrite::default() };
+            self.steady = Some((id, rewrite));
+        }
         true
     }
 
@@ -358,6 +405,9 @@ impl Active {
         let is_over = self.flows.class(id) == CLOSING && flags.is_some_and(opens);
         let assignment = self.flows.value_mut(id);
         assignment.is_bypassed |= assignment.backend == to && (flags.is_none() || is_over);
+        if assignment.is_bypassed {
+            self.flows.end_tickets(id);
+        }
     }
 
     /// Translates an ICMP error about a packet to a service or from one of its backends: without it path MTU

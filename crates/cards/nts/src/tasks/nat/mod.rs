@@ -18,6 +18,7 @@
 //! Later fragments follow their first one, in whatever order they come. What cannot be translated is
 //! dropped, never let through with an address from inside.
 
+mod rules;
 mod settings;
 mod table;
 
@@ -39,9 +40,9 @@ use crate::state::{self, InvalidState};
 use crate::tasks::read_ip::read_ip;
 use crate::wire::{
     self, Endpoint, Flow, Fragment, Frame, IcmpMessage, Layout, Side, TcpFlags, Verified, protocol,
-    quoted_packet, replace_identification, rewrite, rewrite_quoted,
+    quoted_packet, replace_identification, rewrite, rewrite_quoted, send_back,
 };
-use crate::{Context, Direction, DropReason, NetworkTask, Packet, Verdict};
+use crate::{Context, Direction, DropReason, FlowRule, NetworkTask, Packet, Verdict};
 
 const STATE_VERSION: u16 = 1;
 
@@ -55,6 +56,8 @@ struct Active {
     tables: Tables,
     fragments: Fragments<Translation>,
     errors: ErrorBudget,
+    /// Whether the last packet was between hosts that are not translated.
+    has_passed: bool,
 }
 
 /// Translation that the first fragment of a packet was given.
@@ -87,7 +90,8 @@ impl NetworkTask for Nat {
             None => Tables::new(&settings, self.hash),
         };
         let fragments = Fragments::new(self.hash);
-        self.active = Some(Active { settings, tables, fragments, errors: ErrorBudget::default() });
+        let errors = ErrorBudget::default();
+        self.active = Some(Active { settings, tables, fragments, errors, has_passed: false });
         Ok(())
     }
 
@@ -100,6 +104,8 @@ impl NetworkTask for Nat {
             Err(verdict) => return verdict,
         };
         active.tables.remove_expired(EXPIRED_PER_PACKET, context.now);
+        active.tables.begin_packet();
+        active.has_passed = false;
         let (came, before) = (layout, Flow::followed(packet.bytes(), &layout));
         let verdict = active.translate(packet.bytes_mut(), &mut layout, context);
         if layout.source != came.source {
@@ -109,6 +115,31 @@ impl NetworkTask for Nat {
             packet.translated_to(&layout);
         }
         verdict.unwrap_or_else(Verdict::Drop)
+    }
+
+    fn flow_rule(&self) -> Option<FlowRule> {
+        let active = self.active.as_ref()?;
+        if active.has_passed { Some(FlowRule::PASS) } else { active.tables.rule() }
+    }
+
+    fn follow(
+        &mut self,
+        rule: &FlowRule,
+        (bytes, _): (&mut [u8], &Layout),
+        context: &mut Context<'_>,
+    ) -> bool {
+        let (Some(active), Some(station)) = (&mut self.active, wire::source_station(bytes)) else {
+            return false;
+        };
+        if !active.tables.holds(rule, station, context.now) {
+            return false;
+        }
+        active.tables.remove_expired(EXPIRED_PER_PACKET, context.now);
+        if rule.tickets.iter().any(Option::is_some) {
+            active.fragments.remove_expired(context.now, context.emitted);
+            active.tables.follow_rule(rule, station, context.now);
+        }
+        true
     }
 
     fn save(&self, now: Timestamp, out: &mut Vec<u8>) {
@@ -193,8 +224,8 @@ impl Active {
             (false, false) if self.settings.is_inside(destination) => {
                 return Err(DropReason::NoMapping);
             }
-            (false, false) => return Ok(Verdict::Forward),
-            (true, false) if self.settings.is_inside(destination) => return Ok(Verdict::Forward),
+            (false, false) => return Ok(self.pass()),
+            (true, false) if self.settings.is_inside(destination) => return Ok(self.pass()),
             _ => {}
         }
         match self.fragments.arrive(bytes, layout, context)? {
@@ -223,6 +254,12 @@ impl Active {
             translation.apply_to(frame);
         });
         verdict
+    }
+
+    /// A packet between hosts that are not translated.
+    fn pass(&mut self) -> Verdict {
+        self.has_passed = true;
+        Verdict::Forward
     }
 
     /// Remembers a packet in fragments whose first one was translated; another identification, where it gets one.
@@ -464,14 +501,6 @@ impl Active {
         }
         send_back(bytes, Some(sent.station));
         Ok(Verdict::Reply)
-    }
-}
-
-/// Turns the Ethernet header around, to `target` where its station is known.
-fn send_back(bytes: &mut [u8], target: Option<[u8; 6]>) {
-    wire::swap_stations(bytes);
-    if let Some(station) = target {
-        bytes[..6].copy_from_slice(&station);
     }
 }
 

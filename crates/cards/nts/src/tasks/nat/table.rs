@@ -17,7 +17,7 @@ use super::settings::{EXTERNAL_MAX, Settings};
 use crate::DropReason;
 use crate::aging::{AgingTable, EntryAge, EntryId, KeyedHash, Lookup};
 use crate::tasks::tracking::{
-    CLASSES, CLOSING, DATAGRAM_IDLE_MIN, OPENING, Progress, STREAM_IDLE_MIN, spare_flow,
+    CLASSES, CLOSING, DATAGRAM_IDLE_MIN, OPENING, Progress, STREAM_IDLE_MIN, is_steady, spare_flow,
 };
 use crate::wire::{Endpoint, TcpFlags, protocol};
 
@@ -89,7 +89,7 @@ pub(super) struct SessionKey {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct Session {
+pub(super) struct Session {
     progress: Progress,
     /// Whether it was opened from outside.
     is_inward: bool,
@@ -102,10 +102,13 @@ struct Session {
 
 /// Mappings of internal endpoints, and the sessions that use them.
 pub(super) struct Tables {
-    mappings: AgingTable<MappingKey, Mapping, MAPPING_CLASSES>,
+    pub(super) mappings: AgingTable<MappingKey, Mapping, MAPPING_CLASSES>,
     by_external: HashMap<(u8, Endpoint), EntryId, KeyedHash>,
-    sessions: AgingTable<SessionKey, Session, CLASSES>,
+    pub(super) sessions: AgingTable<SessionKey, Session, CLASSES>,
     hash: KeyedHash,
+    /// Sessions that the packet at hand has followed, first the outward one of a packet that turns around; `None` once it has
+    /// opened or changed one.
+    pub(super) followed: Option<[Option<EntryId>; 2]>,
 }
 
 /// Saved state: mappings that are no forwards, then sessions, class by class.
@@ -135,6 +138,7 @@ impl Tables {
                 hash,
             ),
             hash,
+            followed: None,
         };
         for forward in &settings.forwards {
             let key = MappingKey { protocol: forward.protocol(), inside: forward.inside() };
@@ -279,8 +283,11 @@ impl Tables {
         let Lookup::Fresh(id) = self.sessions.lookup(key, now) else { return };
         let class = self.sessions.class(id);
         let session = self.sessions.value_mut(id);
+        let before = (class, session.progress);
         let next = session.progress.follow(class, flags, session.is_inward != is_inward);
+        let after = (next, session.progress);
         self.sessions.touch(id, next, now);
+        self.note_followed(id, is_inward, is_steady(before, after, flags.is_some()));
         let mapping = self.mapping_of(key);
         if class != CLOSING && next == CLOSING {
             self.mappings.value_mut(mapping).open_sessions -= 1;
@@ -288,12 +295,12 @@ impl Tables {
         self.use_mapping(mapping, now);
     }
 
-    fn mapping_of(&self, key: &SessionKey) -> EntryId {
+    pub(super) fn mapping_of(&self, key: &SessionKey) -> EntryId {
         self.mapping_id(&key.mapping).expect("a session has its mapping")
     }
 
     /// Moves a mapping to the end of its class, which may be another one now.
-    fn use_mapping(&mut self, id: EntryId, now: Timestamp) {
+    pub(super) fn use_mapping(&mut self, id: EntryId, now: Timestamp) {
         let class = self.mappings.value(id).class();
         self.mappings.touch(id, class, now);
     }
@@ -322,6 +329,7 @@ impl Tables {
             },
             Lookup::Absent => {}
         }
+        self.followed = None;
         let progress = Progress::default();
         let session = Session { progress, is_inward, older: None, newer: None };
         let id = self.sessions.insert(key, session, OPENING, now).expect("room was made above");
