@@ -11,6 +11,7 @@ use snic_nts::{Direction, Packet, Pool, Verdict};
 use snic_tables::{DagRow, DropCause, GuardRow};
 
 use crate::captures::Captures;
+use crate::flows::FrameFlow;
 use crate::loads::{DueFrame, LoadId, Loads};
 use crate::modules::Modules;
 use crate::tasks::Tasks;
@@ -46,6 +47,7 @@ struct HeldFrame {
     load: Option<(LoadId, Timestamp)>,
     /// A timer of this NT made it: NTs do nothing with it up to this one.
     behind: Option<NtNumber>,
+    flow: FrameFlow,
 }
 
 /// A frame that a timer of an NT made.
@@ -145,7 +147,9 @@ impl Datapath {
     ) -> Option<FrameId> {
         let at = self.free.pop()?;
         self.serial += 1;
-        let held = HeldFrame { packet, way, serial: self.serial, load, behind };
+        // What a timer made came through none of the NTs before it.
+        let flow = if behind.is_some() { FrameFlow::Unruled } else { FrameFlow::New };
+        let held = HeldFrame { packet, way, serial: self.serial, load, behind, flow };
         self.places[at as usize] = Some(held);
         Some(FrameId(at))
     }
@@ -168,7 +172,8 @@ impl Datapath {
             self.serial += 1;
             // A frame is shorter than the pool's buffers.
             let bytes = packet.len() as u32;
-            let held = HeldFrame { packet, way, serial: self.serial, load, behind: None };
+            let (behind, flow) = (None, FrameFlow::Unruled);
+            let held = HeldFrame { packet, way, serial: self.serial, load, behind, flow };
             self.places[at as usize] = Some(held);
             if let Some((load, _)) = load {
                 self.loads.made(load);
@@ -184,7 +189,7 @@ impl Frames for Datapath {
         let key = (passage.uid.raw(), passage.nt);
         // A branch of a fork that nobody waits for may come after the packet has left.
         let held = &mut self.places[passage.frame.0 as usize];
-        let Some(HeldFrame { packet, way, load, behind, .. }) = held else {
+        let Some(HeldFrame { packet, way, load, behind, flow, .. }) = held else {
             return NtOutcome::On { bytes: passage.bytes };
         };
         if let Some(nt) = behind {
@@ -195,7 +200,11 @@ impl Frames for Datapath {
         }
         let (way, load) = (*way, *load);
         let by_module = self.modules.process(passage, packet, &mut self.tasks.context(passage.now));
-        let verdict = by_module.or_else(|| self.tasks.process(key, packet, passage.now));
+        if by_module.is_some() {
+            // It may have changed the frame by bytes that are in no key.
+            *flow = FrameFlow::Unruled;
+        }
+        let verdict = by_module.or_else(|| self.tasks.process(key, (packet, flow), passage.now));
         let Some(verdict) = verdict else {
             return NtOutcome::On { bytes: passage.bytes };
         };

@@ -24,7 +24,7 @@
 //! segments and machine share its buffers and are measured together.
 //!
 //! Memory is bounded: [`FRAMES_MAX`] frames of up to [`FRAME_BYTES_MAX`] bytes, what the configured
-//! NTs hold, 2 MiB for each of 128 instances of modules, 1.5 MiB for each of eight captures, and of the kernel's memory a ring of 8 MiB and a queue of at most 8 MiB for each
+//! NTs hold, 24 MB for rules of flows, 2 MiB for each of 128 instances of modules, 1.5 MiB for each of eight captures, and of the kernel's memory a ring of 8 MiB and a queue of at most 8 MiB for each
 //! AF_PACKET port. When no buffer is free, a port drops what arrives and counts it; what the ring of an AF_PACKET socket or
 //! the queue of a TAP device drops is counted with it. A packet allocates nothing.
 
@@ -34,6 +34,7 @@ mod client;
 mod control;
 mod datapath;
 mod failover;
+mod flows;
 mod fragments;
 mod frame_patterns;
 mod generator;

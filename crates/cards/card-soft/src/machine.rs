@@ -471,6 +471,7 @@ impl Machine {
         Observation {
             ports: self.switch.observe(),
             tasks,
+            flows: self.datapath().tasks.flows(),
             configurations: self.datapath().tasks.configurations().0,
             configurations_refused: self.datapath().tasks.configurations().1,
             loads: accesses.loads,

@@ -106,6 +106,9 @@ pub struct Observation {
     pub packets_out: u64,
     /// Packets that were dropped, by the name of the cause.
     pub drops: Vec<(String, u64)>,
+    /// Flows of which NTs treat further packets by rules.
+    #[serde(default)]
+    pub flows: usize,
 }
 
 /// Counts of an NT of a DAG.
@@ -118,6 +121,9 @@ pub struct TaskObservation {
     pub tag: u32,
     /// Packets that went in.
     pub received: u64,
+    /// Packets of those that a flow rule treated.
+    #[serde(default)]
+    pub by_rule: u64,
     /// Packets that went on.
     pub forwarded: u64,
     /// Packets that were sent back.

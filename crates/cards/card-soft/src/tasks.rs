@@ -23,6 +23,7 @@ use snic_nts::{
 use snic_tables::DagRow;
 use snic_tables::configuration::{NtEntry, entries};
 
+use crate::flows::{FLOWS_MAX, FlowTable, FrameFlow};
 use crate::protocol::TaskObservation;
 
 /// An NT of a DAG: the DAG's UID and the NT type's number.
@@ -50,6 +51,8 @@ struct Task {
     /// `None` where there is no such NT here: it drops everything.
     instance: Option<NtInstance>,
     dropped: u64,
+    /// Packets that a flow rule treated.
+    by_rule: u64,
 }
 
 /// The NTs of all DAGs.
@@ -65,6 +68,7 @@ pub(crate) struct Tasks {
     configured: u64,
     /// NTs that did not take theirs.
     refused: u64,
+    flows: FlowTable,
     random: ChaCha8Rng,
     pub(crate) emitted: Emitted,
 }
@@ -78,16 +82,18 @@ impl Tasks {
             wake_at: None,
             configured: 0,
             refused: 0,
+            flows: FlowTable::new(FLOWS_MAX),
             random,
             emitted: Emitted::new(pool.clone()),
         }
     }
 
-    /// Works on a packet; `None` where the NT has no configuration for its DAG, or does not touch bytes.
+    /// Works on a packet, by the rules of its flow where there are some; `None` where the NT has no configuration for its DAG,
+    /// or does not touch bytes.
     pub(crate) fn process(
         &mut self,
         key: TaskKey,
-        packet: &mut Packet,
+        (packet, flow): (&mut Packet, &mut FrameFlow),
         now: Timestamp,
     ) -> Option<Verdict> {
         let task = self.tasks.get_mut(&key)?;
@@ -96,7 +102,16 @@ impl Tasks {
             return Some(Verdict::Drop(DropReason::Unconfigured));
         };
         let mut context = Context { now, random: &mut self.random, emitted: &mut self.emitted };
+        let followed = self.flows.follow((packet, flow), key, instance, &mut context);
+        if followed.is_some() {
+            task.by_rule += 1;
+            return followed;
+        }
         let verdict = instance.process(packet, &mut context);
+        let is_keyed = !matches!(flow, FrameFlow::Unruled);
+        let rule = if is_keyed { instance.flow_rule(packet, verdict) } else { None };
+        let tenant = || Some(self.dags.get(&key.0)?.tenant);
+        self.flows.record((packet, flow), key, rule, tenant);
         self.wake_at = earlier(self.wake_at, instance.next_wake());
         if let Some(translation) = packet.take_translation() {
             let nts_of_dag = (key.0, NtNumber(0))..=(key.0, NtNumber(u32::MAX));
@@ -146,6 +161,7 @@ impl Tasks {
 
     /// New packets find this row of a DAG; `bytes` are the configurations that came with it.
     pub(crate) fn row_is(&mut self, now: Timestamp, dag: &DagRow, bytes: Option<&[u8]>) {
+        self.flows.invalidate(row_of(dag.uid));
         self.forget(|uid, _| row_of(uid) == row_of(dag.uid) && uid != dag.uid);
         if dag.configuration == 0 {
             self.forget(|uid, _| uid == dag.uid);
@@ -164,6 +180,7 @@ impl Tasks {
 
     /// A row of the DAG table is empty from now on.
     pub(crate) fn row_is_gone(&mut self, now: Timestamp, row: u16) {
+        self.flows.invalidate(row);
         let Some((_, held)) = self.dags.iter_mut().find(|(uid, _)| row_of(**uid) == row) else {
             return;
         };
@@ -201,7 +218,14 @@ impl Tasks {
     }
 
     fn forget(&mut self, goes: impl Fn(u32, &ConfiguredDag) -> bool) {
-        self.dags.retain(|uid, held| !goes(*uid, held));
+        let Self { dags, flows, .. } = self;
+        dags.retain(|uid, held| {
+            let is_kept = !goes(*uid, held);
+            if !is_kept {
+                flows.remove_dag(*uid, held.tenant);
+            }
+            is_kept
+        });
         let dags = &self.dags;
         self.tasks.retain(|(uid, _), _| dags.contains_key(uid));
     }
@@ -218,12 +242,18 @@ impl Tasks {
                 name: entry.nt_type.to_owned(),
                 instance: snic_nts::create(entry.nt_type, seed).ok(),
                 dropped: 0,
+                by_rule: 0,
             });
             // What a module does with a configuration is seen by its packets.
             if !task.configure(now, &entry) && !is_of_tenant(entry.nt_type) {
                 self.refused += 1;
             }
         }
+    }
+
+    /// Flows that have rules.
+    pub(crate) fn flows(&self) -> usize {
+        self.flows.len()
     }
 
     /// Counts of the NTs.
@@ -233,6 +263,7 @@ impl Tasks {
                 uid,
                 nt_type: task.name.clone(),
                 tag: self.dags.get(&uid).map_or(0, |held| held.tag),
+                by_rule: task.by_rule,
                 ..TaskObservation::default()
             };
             match &task.instance {
@@ -251,6 +282,24 @@ impl Tasks {
     /// Configurations of DAGs that came into force, and NTs that did not take theirs.
     pub(crate) const fn configurations(&self) -> (u64, u64) {
         (self.configured, self.refused)
+    }
+}
+
+#[cfg(test)]
+impl Tasks {
+    /// Replaces the flow table by an empty one.
+    pub(crate) fn set_flow_table(&mut self, flows: FlowTable) {
+        self.flows = flows;
+    }
+
+    pub(crate) fn check_flow_table(&self) {
+        self.flows.check();
+    }
+
+    /// What the NTs would save.
+    pub(crate) fn saved(&self, now: Timestamp) -> Vec<Vec<u8>> {
+        let instances = self.tasks.values().filter_map(|task| task.instance.as_ref());
+        instances.map(|instance| instance.save(now)).collect()
     }
 }
 
@@ -368,7 +417,8 @@ mod tests {
 
         fn send(&mut self, of: DagUid, nt: &str) -> Option<Verdict> {
             let mut packet = self.pool.copy_of(&FRAME).expect("a buffer");
-            self.tasks.process((of.raw(), number(nt)), &mut packet, self.now)
+            let frame = (&mut packet, &mut FrameFlow::New);
+            self.tasks.process((of.raw(), number(nt)), frame, self.now)
         }
     }
 

@@ -1,0 +1,305 @@
+//! The flow table: what the NTs of a DAG do with further packets of a flow.
+//!
+//! A frame is looked up once, at its first NT, by its DAG and [`FlowKey`]. Then each NT of its chain follows the rule that it
+//! made for such packets ([`snic_nts::FlowRule`]), in place of parsing the frame and searching its tables:
+//!
+//! ```text
+//!                 no key: SYN, FIN, RST, fragment, options, ICMP ...
+//!   first NT ──────────────────────────────────────────────────────────► tasks, at every NT
+//!      │  no rules yet: the NT processes the frame, and its rule, if it gives one, is the first step
+//!      ▼
+//!   step 0 ──► step 1 ──► ... behind the last step, at another NT than the step's, or where the rule does not hold any more:
+//!                             the NT processes the frame, and its new rule is the next step; without one, tasks from here on
+//! ```
+//!
+//! Rules change nothing but the time that a frame takes: the model passes it at the same times through the same NTs, and each
+//! NT changes and counts the same. Each NT checks its own rule, so a rule that is out of date costs one frame's search.
+//!
+//! The steps hold for frames that went through all steps before them. A step that is given up therefore ends the places of
+//! all other frames in these rules (their stamp), or they would follow rules that were made for other addresses.
+//!
+//! Tenants share the table. When it is full, a new flow takes the place of the oldest one of the tenant that has most: a
+//! tenant that opens a million flows takes none from tenants with a smaller share.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+use snic_domain::limits::DAG_ROWS;
+use snic_domain::{DagUid, NtNumber};
+use snic_nts::{Context, FlowKey, FlowRule, NtInstance, Packet, Verdict, wire::Layout};
+
+/// Flows in the table at most: 24 MB, most of which are taken as flows come.
+pub(crate) const FLOWS_MAX: usize = 16_384;
+/// NTs of a chain that have rules; those behind them process each frame.
+const STEPS_MAX: usize = 4;
+
+/// Progress of a frame through the rules of its flow.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) enum FrameFlow {
+    /// It has met no NT yet.
+    #[default]
+    New,
+    /// It is of a flow without rules.
+    Keyed(FlowKey),
+    /// It has followed, or given, all steps of a flow so far.
+    At(FlowPlace),
+    /// Each NT processes it.
+    Unruled,
+}
+
+/// Place of a frame in the rules of its flow.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FlowPlace {
+    slot: u32,
+    stamp: u64,
+    step: usize,
+    layout: Layout,
+}
+
+/// A flow of a DAG.
+type DagFlow = (u32, FlowKey);
+
+#[derive(Debug)]
+struct FlowSlot {
+    flow: DagFlow,
+    /// Generation of the DAG's row.
+    generation: u32,
+    /// Another one whenever a step is given up.
+    stamp: u64,
+    steps: [Option<(NtNumber, FlowRule)>; STEPS_MAX],
+    steps_made: usize,
+}
+
+/// The table.
+#[derive(Debug)]
+pub(crate) struct FlowTable {
+    index: HashMap<DagFlow, u32>,
+    slots: Vec<FlowSlot>,
+    free: Vec<u32>,
+    /// Flows by tenant, the oldest first.
+    tenants: BTreeMap<u16, VecDeque<u32>>,
+    /// Numbers of flows with their tenants.
+    shares: BTreeSet<(usize, u16)>,
+    /// How often each DAG's row has changed.
+    generations: Box<[u32]>,
+    stamps: u64,
+    capacity: usize,
+}
+
+impl FlowTable {
+    /// An empty table for `capacity` flows.
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self {
+            index: HashMap::with_capacity(2 * capacity),
+            slots: Vec::with_capacity(capacity),
+            free: Vec::with_capacity(capacity),
+            tenants: BTreeMap::new(),
+            shares: BTreeSet::new(),
+            generations: vec![0; DAG_ROWS].into_boxed_slice(),
+            stamps: 0,
+            capacity,
+        }
+    }
+
+    /// Number of flows with rules.
+    pub(crate) fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// The verdict of the NT's rule for a frame; `None` where the NT is to process it, and to say what it does with the next
+    /// ones ([`FlowTable::record`]).
+    pub(crate) fn follow(
+        &mut self,
+        frame: (&mut Packet, &mut FrameFlow),
+        (uid, nt): (u32, NtNumber),
+        instance: &mut NtInstance,
+        context: &mut Context<'_>,
+    ) -> Option<Verdict> {
+        let (packet, flow) = frame;
+        if matches!(flow, FrameFlow::New) {
+            *flow = self.find(uid, packet.bytes());
+        }
+        let FrameFlow::At(place) = flow else { return None };
+        let Some(slot) = self.slots.get_mut(place.slot as usize).filter(|s| s.stamp == place.stamp)
+        else {
+            *flow = FrameFlow::Unruled;
+            return None;
+        };
+        let (of, rule) = slot.steps.get(place.step)?.as_ref()?;
+        let is_same = *of == nt;
+        let verdict =
+            is_same.then(|| instance.follow(rule, packet, &mut place.layout, context)).flatten();
+        if verdict.is_some() {
+            place.step += 1;
+        } else {
+            self.stamps += 1;
+            slot.give_up(place.step, self.stamps);
+            place.stamp = self.stamps;
+        }
+        verdict
+    }
+
+    /// The place of a frame before its first NT.
+    fn find(&mut self, uid: u32, frame: &[u8]) -> FrameFlow {
+        let Some((key, layout)) = FlowKey::of(frame) else { return FrameFlow::Unruled };
+        let Some(&slot) = self.index.get(&(uid, key)) else { return FrameFlow::Keyed(key) };
+        let current = self.generation(uid);
+        let found = &mut self.slots[slot as usize];
+        if found.generation != current {
+            self.stamps += 1;
+            found.give_up(0, self.stamps);
+            found.generation = current;
+        }
+        FrameFlow::At(FlowPlace { slot, stamp: found.stamp, step: 0, layout })
+    }
+
+    /// Keeps the rule of an NT that has just processed a frame, if it has one.
+    pub(crate) fn record(
+        &mut self,
+        frame: (&Packet, &mut FrameFlow),
+        (uid, nt): (u32, NtNumber),
+        rule: Option<FlowRule>,
+        tenant: impl FnOnce() -> Option<u16>,
+    ) {
+        let (packet, flow) = frame;
+        let place = rule.and_then(|rule| {
+            let (_, layout) = FlowKey::of(packet.bytes())?;
+            let (slot, step) = match *flow {
+                FrameFlow::Keyed(key) => (self.insert((uid, key), tenant()?), 0),
+                FrameFlow::At(place) => {
+                    self.slots.get(place.slot as usize).filter(|s| s.stamp == place.stamp)?;
+                    (place.slot, place.step)
+                }
+                FrameFlow::New | FrameFlow::Unruled => return None,
+            };
+            let found = &mut self.slots[slot as usize];
+            found.add(step, (nt, rule))?;
+            Some(FlowPlace { slot, stamp: found.stamp, step: step + 1, layout })
+        });
+        *flow = place.map_or(FrameFlow::Unruled, FrameFlow::At);
+    }
+
+    /// A flow without steps. It takes the place of another one where the table is full.
+    fn insert(&mut self, flow: DagFlow, tenant: u16) -> u32 {
+        if let Some(&slot) = self.index.get(&flow) {
+            // Another frame of it was here since this one was looked up.
+            return slot;
+        }
+        if self.index.len() >= self.capacity {
+            self.evict();
+        }
+        self.stamps += 1;
+        let (generation, stamp) = (self.generation(flow.0), self.stamps);
+        let steps = [const { None }; STEPS_MAX];
+        let new = FlowSlot { flow, generation, stamp, steps, steps_made: 0 };
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.slots[slot as usize] = new;
+                slot
+            }
+            None => {
+                self.slots.push(new);
+                (self.slots.len() - 1) as u32
+            }
+        };
+        self.index.insert(flow, slot);
+        self.change_share(tenant, |flows| flows.push_back(slot));
+        slot
+    }
+
+    /// Removes the oldest flow of the tenant that has most.
+    fn evict(&mut self) {
+        let Some(&(_, tenant)) = self.shares.last() else { return };
+        let oldest = self.change_share(tenant, VecDeque::pop_front);
+        if let Some(slot) = oldest {
+            self.release(slot);
+        }
+    }
+
+    /// Frees a slot that is in no tenant's list any more.
+    fn release(&mut self, slot: u32) {
+        self.stamps += 1;
+        let freed = &mut self.slots[slot as usize];
+        freed.give_up(0, self.stamps);
+        self.index.remove(&freed.flow);
+        self.free.push(slot);
+    }
+
+    /// Changes the list of a tenant's flows, and its share.
+    fn change_share<T>(&mut self, tenant: u16, change: impl FnOnce(&mut VecDeque<u32>) -> T) -> T {
+        let flows = self.tenants.entry(tenant).or_default();
+        self.shares.remove(&(flows.len(), tenant));
+        let result = change(flows);
+        match flows.len() {
+            0 => drop(self.tenants.remove(&tenant)),
+            count => drop(self.shares.insert((count, tenant))),
+        }
+        result
+    }
+
+    fn generation(&self, uid: u32) -> u32 {
+        let row = usize::from(DagUid::from_raw(uid).row());
+        self.generations.get(row).copied().unwrap_or_default()
+    }
+
+    /// A DAG's row changed: none of its rules holds any more.
+    pub(crate) fn invalidate(&mut self, row: u16) {
+        if let Some(generation) = self.generations.get_mut(usize::from(row)) {
+            *generation = generation.wrapping_add(1);
+        }
+    }
+
+    /// Removes the flows of a DAG that is no more. Time O(flows of its tenant).
+    pub(crate) fn remove_dag(&mut self, uid: u32, tenant: u16) {
+        if !self.tenants.contains_key(&tenant) {
+            return;
+        }
+        let mut flows = self.change_share(tenant, std::mem::take);
+        flows.retain(|slot| {
+            let goes = self.slots[*slot as usize].flow.0 == uid;
+            if goes {
+                self.release(*slot);
+            }
+            !goes
+        });
+        if !flows.is_empty() {
+            self.change_share(tenant, |kept| *kept = flows);
+        }
+    }
+}
+
+impl FlowSlot {
+    /// Gives up the steps from `step` on, and the places of all frames.
+    fn give_up(&mut self, step: usize, stamp: u64) {
+        self.stamp = stamp;
+        self.steps_made = self.steps_made.min(step);
+        self.steps[self.steps_made..].fill(None);
+    }
+
+    /// Adds the step of a frame that has followed `step` ones; `None` where that is not the next, or there is no room.
+    fn add(&mut self, step: usize, rule: (NtNumber, FlowRule)) -> Option<()> {
+        if step != self.steps_made {
+            return None;
+        }
+        *self.steps.get_mut(step)? = Some(rule);
+        self.steps_made += 1;
+        Some(())
+    }
+}
+
+#[cfg(test)]
+impl FlowTable {
+    /// The table's invariants.
+    pub(crate) fn check(&self) {
+        assert!(self.index.len() <= self.capacity);
+        assert!(self.index.iter().all(|(flow, slot)| self.slots[*slot as usize].flow == *flow));
+        let listed: Vec<_> = self.tenants.values().flatten().collect();
+        assert_eq!(listed.len(), self.index.len(), "each flow is in the list of one tenant");
+        assert!(listed.iter().all(|slot| self.index.values().any(|used| used == *slot)));
+        assert_eq!(self.free.len() + self.index.len(), self.slots.len());
+        let shares = self.tenants.iter().map(|(tenant, flows)| (flows.len(), *tenant));
+        assert_eq!(shares.collect::<BTreeSet<_>>(), self.shares);
+    }
+}
+
+#[cfg(test)]
+mod tests;
