@@ -15,6 +15,9 @@
 //! Rules change nothing but the time that a frame takes: the model passes it at the same times through the same NTs, and each
 //! NT changes and counts the same. Each NT checks its own rule, so a rule that is out of date costs one frame's search.
 //!
+//! NTs of a chain learn from each other which addresses they give to packets. A frame that was on its way when one learnt
+//! news is processed from there on, for it may have news, too.
+//!
 //! The steps hold for frames that went through all steps before them. A step that is given up therefore ends the places of
 //! all other frames in these rules (their stamp), or they would follow rules that were made for other addresses.
 //!
@@ -52,7 +55,18 @@ pub(crate) struct FlowPlace {
     slot: u32,
     stamp: u64,
     step: usize,
+    /// News that the DAG's NTs had learnt of each other when the frame met the first of them.
+    learnt: u32,
     layout: Layout,
+}
+
+/// Changes of a DAG.
+#[derive(Debug, Clone, Copy, Default)]
+struct DagChanges {
+    /// Changes of its row.
+    generation: u32,
+    /// News that its NTs have learnt of each other.
+    learnt: u32,
 }
 
 /// A flow of a DAG.
@@ -79,8 +93,8 @@ pub(crate) struct FlowTable {
     tenants: BTreeMap<u16, VecDeque<u32>>,
     /// Numbers of flows with their tenants.
     shares: BTreeSet<(usize, u16)>,
-    /// How often each DAG's row has changed.
-    generations: Box<[u32]>,
+    /// By the DAG's row.
+    changes: Box<[DagChanges]>,
     stamps: u64,
     capacity: usize,
 }
@@ -94,7 +108,7 @@ impl FlowTable {
             free: Vec::with_capacity(capacity),
             tenants: BTreeMap::new(),
             shares: BTreeSet::new(),
-            generations: vec![0; DAG_ROWS].into_boxed_slice(),
+            changes: vec![DagChanges::default(); DAG_ROWS].into_boxed_slice(),
             stamps: 0,
             capacity,
         }
@@ -119,7 +133,9 @@ impl FlowTable {
             *flow = self.find(uid, packet.bytes());
         }
         let FrameFlow::At(place) = flow else { return None };
-        let Some(slot) = self.slots.get_mut(place.slot as usize).filter(|s| s.stamp == place.stamp)
+        let learnt = changes_of(&self.changes, uid).learnt;
+        let found = self.slots.get_mut(place.slot as usize);
+        let Some(slot) = found.filter(|slot| (slot.stamp, learnt) == (place.stamp, place.learnt))
         else {
             *flow = FrameFlow::Unruled;
             return None;
@@ -142,14 +158,14 @@ impl FlowTable {
     fn find(&mut self, uid: u32, frame: &[u8]) -> FrameFlow {
         let Some((key, layout)) = FlowKey::of(frame) else { return FrameFlow::Unruled };
         let Some(&slot) = self.index.get(&(uid, key)) else { return FrameFlow::Keyed(key) };
-        let current = self.generation(uid);
+        let DagChanges { generation, learnt } = changes_of(&self.changes, uid);
         let found = &mut self.slots[slot as usize];
-        if found.generation != current {
+        if found.generation != generation {
             self.stamps += 1;
             found.give_up(0, self.stamps);
-            found.generation = current;
+            found.generation = generation;
         }
-        FrameFlow::At(FlowPlace { slot, stamp: found.stamp, step: 0, layout })
+        FrameFlow::At(FlowPlace { slot, stamp: found.stamp, step: 0, learnt, layout })
     }
 
     /// Keeps the rule of an NT that has just processed a frame, if it has one.
@@ -163,17 +179,19 @@ impl FlowTable {
         let (packet, flow) = frame;
         let place = rule.and_then(|rule| {
             let (_, layout) = FlowKey::of(packet.bytes())?;
-            let (slot, step) = match *flow {
-                FrameFlow::Keyed(key) => (self.insert((uid, key), tenant()?), 0),
-                FrameFlow::At(place) => {
-                    self.slots.get(place.slot as usize).filter(|s| s.stamp == place.stamp)?;
-                    (place.slot, place.step)
+            let place = match *flow {
+                FrameFlow::Keyed(key) => {
+                    let slot = self.insert((uid, key), tenant()?);
+                    let learnt = changes_of(&self.changes, uid).learnt;
+                    let stamp = self.slots[slot as usize].stamp;
+                    FlowPlace { slot, stamp, step: 0, learnt, layout }
                 }
+                // Its stamp was compared when the NT had no rule for it.
+                FrameFlow::At(place) => place,
                 FrameFlow::New | FrameFlow::Unruled => return None,
             };
-            let found = &mut self.slots[slot as usize];
-            found.add(step, (nt, rule))?;
-            Some(FlowPlace { slot, stamp: found.stamp, step: step + 1, layout })
+            self.slots[place.slot as usize].add(place.step, (nt, rule))?;
+            Some(FlowPlace { step: place.step + 1, layout, ..place })
         });
         *flow = place.map_or(FrameFlow::Unruled, FrameFlow::At);
     }
@@ -188,7 +206,8 @@ impl FlowTable {
             self.evict();
         }
         self.stamps += 1;
-        let (generation, stamp) = (self.generation(flow.0), self.stamps);
+        let generation = changes_of(&self.changes, flow.0).generation;
+        let stamp = self.stamps;
         let steps = [const { None }; STEPS_MAX];
         let new = FlowSlot { flow, generation, stamp, steps, steps_made: 0 };
         let slot = match self.free.pop() {
@@ -236,15 +255,17 @@ impl FlowTable {
         result
     }
 
-    fn generation(&self, uid: u32) -> u32 {
-        let row = usize::from(DagUid::from_raw(uid).row());
-        self.generations.get(row).copied().unwrap_or_default()
-    }
-
     /// A DAG's row changed: none of its rules holds any more.
     pub(crate) fn invalidate(&mut self, row: u16) {
-        if let Some(generation) = self.generations.get_mut(usize::from(row)) {
-            *generation = generation.wrapping_add(1);
+        if let Some(changes) = self.changes.get_mut(usize::from(row)) {
+            changes.generation = changes.generation.wrapping_add(1);
+        }
+    }
+
+    /// NTs of a DAG have learnt news of each other.
+    pub(crate) fn note_learnt(&mut self, row: u16) {
+        if let Some(changes) = self.changes.get_mut(usize::from(row)) {
+            changes.learnt = changes.learnt.wrapping_add(1);
         }
     }
 
@@ -265,6 +286,11 @@ impl FlowTable {
             self.change_share(tenant, |kept| *kept = flows);
         }
     }
+}
+
+/// The changes of a DAG so far.
+fn changes_of(changes: &[DagChanges], uid: u32) -> DagChanges {
+    changes.get(usize::from(DagUid::from_raw(uid).row())).copied().unwrap_or_default()
 }
 
 impl FlowSlot {

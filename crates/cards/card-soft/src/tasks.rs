@@ -117,7 +117,9 @@ impl Tasks {
             let nts_of_dag = (key.0, NtNumber(0))..=(key.0, NtNumber(u32::MAX));
             for (_, other) in self.tasks.range_mut(nts_of_dag).filter(|(other, _)| **other != key) {
                 if let Some(instance) = &mut other.instance {
-                    instance.learn(&translation, now);
+                    if instance.learn(&translation, now) {
+                        self.flows.note_learnt(row_of(key.0));
+                    }
                 }
             }
         }

@@ -175,8 +175,10 @@ pub trait NetworkTask: Send {
     fn wake(&mut self, _context: &mut Context<'_>) {}
 
     /// Learns the addresses that an NT behind this one gave to a packet which this one follows. Packets of both directions
-    /// pass a chain in the same order, so replies come here with these addresses.
-    fn learn(&mut self, _translation: &Translation, _now: Timestamp) {}
+    /// pass a chain in the same order, so replies come here with these addresses. Says whether this was news.
+    fn learn(&mut self, _translation: &Translation, _now: Timestamp) -> bool {
+        false
+    }
 
     /// Appends the state that a load of the region would lose. Times are saved as the time left at
     /// `now`.
@@ -280,9 +282,9 @@ impl NtInstance {
         Some(rule.verdict)
     }
 
-    /// Learns what [`Packet::take_translation`] says of another NT of the chain.
-    pub fn learn(&mut self, translation: &Translation, now: Timestamp) {
-        self.task.learn(translation, now);
+    /// Learns what [`Packet::take_translation`] says of another NT of the chain. Says whether this was news.
+    pub fn learn(&mut self, translation: &Translation, now: Timestamp) -> bool {
+        self.task.learn(translation, now)
     }
 
     /// When [`NtInstance::wake`] is to be called.

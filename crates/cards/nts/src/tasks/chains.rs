@@ -28,7 +28,9 @@ impl Chain {
         for at in from..self.0.len() {
             let verdict = self.0[at].pass(&mut packet);
             if let Some(translation) = packet.take_translation() {
-                self.0.iter_mut().for_each(|other| other.nt.learn(&translation, other.now));
+                self.0.iter_mut().for_each(|other| {
+                    other.nt.learn(&translation, other.now);
+                });
             }
             for (direction, made) in self.0[at].made() {
                 match direction {

@@ -146,13 +146,14 @@ impl NetworkTask for Firewall {
         active.decide(packet, &layout, context).unwrap_or_else(Verdict::Drop)
     }
 
-    fn learn(&mut self, translation: &Translation, now: Timestamp) {
-        let Some(active) = &mut self.active else { return };
+    fn learn(&mut self, translation: &Translation, now: Timestamp) -> bool {
+        let Some(active) = &mut self.active else { return false };
         let Translation { followed, flow, fragment } = *translation;
-        active.connections.learn(&followed, flow, now);
+        let is_news = active.connections.learn(&followed, flow, now);
         if let Some(id) = fragment {
             active.fragments.record_translated(&followed, &flow, id, now);
         }
+        is_news
     }
 
     fn flow_rule(&self) -> Option<FlowRule> {
@@ -281,21 +282,24 @@ impl Connections {
         }
     }
 
-    /// A packet that is followed by one flow left as one of another. What the opener's packets become, replies answer.
-    fn learn(&mut self, followed: &Flow, flow: Flow, now: Timestamp) {
+    /// A packet that is followed by one flow left as one of another. What the opener's packets become, replies answer. Says
+    /// whether this was news.
+    fn learn(&mut self, followed: &Flow, flow: Flow, now: Timestamp) -> bool {
         let (key, _) = followed.canonical();
-        let Lookup::Fresh(id) = self.table.lookup(&key, now) else { return };
+        let Lookup::Fresh(id) = self.table.lookup(&key, now) else { return false };
         let connection = self.table.value(id);
         if connection.opener(&key) != *followed {
-            return;
+            return false;
         }
         let translated = connection.translated;
         let is_known = translated == Some(Translated::Behind(flow));
         let is_translated_before = matches!(translated, Some(Translated::Before(_)));
-        if !is_known && !is_translated_before && flow.canonical().0 != key {
+        let is_news = !is_known && !is_translated_before && flow.canonical().0 != key;
+        if is_news {
             self.forget_translation(id);
             self.translate(id, flow);
         }
+        is_news
     }
 
     /// The last connection that was given these addresses has them: a NAT gives its ports again.
