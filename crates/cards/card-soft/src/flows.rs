@@ -93,7 +93,7 @@ pub(crate) struct FlowTable {
     tenants: BTreeMap<u16, VecDeque<u32>>,
     /// Numbers of flows with their tenants.
     shares: BTreeSet<(usize, u16)>,
-    /// By the DAG's row.
+    /// Changes of DAGs, by their row.
     changes: Box<[DagChanges]>,
     stamps: u64,
     capacity: usize,

@@ -298,7 +298,7 @@ impl Tasks {
         self.flows.check();
     }
 
-    /// What the NTs would save.
+    /// The state that the NTs would save.
     pub(crate) fn saved(&self, now: Timestamp) -> Vec<Vec<u8>> {
         let instances = self.tasks.values().filter_map(|task| task.instance.as_ref());
         instances.map(|instance| instance.save(now)).collect()

@@ -85,6 +85,9 @@ fn check(kind: &str) {
         went as f64 / SPAN.as_secs_f64(),
         worked.as_nanos() as f64 / went as f64
     );
+    let by_rule: u64 = bench.observe().tasks.iter().map(|task| task.by_rule).sum();
+    println!("{by_rule} times an NT treated a packet by its flow's rule");
+    assert!(by_rule > went, "of two NTs, for {went} packets and those before");
     assert!(went > 10_000, "{after:?}");
     let seen = came + lost;
     assert!(sent <= seen && seen <= sent + 64, "each is received or counted: {after:?}");

@@ -17,8 +17,8 @@
 //! Packets that can change the state of a flow have no key, and always go to the tasks: TCP's SYN, FIN and RST, fragments,
 //! packets with IP options or extension headers, ICMP, and all that [`wire::parse`] refuses.
 
-use crate::Verdict;
 use crate::aging::EntryTicket;
+use crate::verdict::Verdict;
 use crate::wire::{
     self, ETHERNET_BYTES, ETHERNET_TYPE, Endpoint, Flow, Fragment, Layout, Side, protocol, read_u16,
 };
@@ -248,7 +248,7 @@ mod tests {
     }
 
     proptest! {
-        /// What has a key is read by the tasks, and in the same way.
+        /// Tasks read each frame that has a key, and find the same layout.
         #[test]
         fn keyed_frames_are_what_the_parser_reads(
             kind in 0..4_usize,

@@ -9,8 +9,8 @@
 //!  saved state ◄── save / restore ──► saved state
 //! ```
 //!
-//! What an NT does with further packets of a flow it can say as a rule ([`FlowRule`]), which spares it to read them:
-//! firewall, NAT, load balancer, policer and checksum do so.
+//! An NT can say as a rule what further packets of a flow get ([`FlowRule`]), and need not read them then: firewall, NAT, load
+//! balancer, policer and checksum do so.
 //!
 //! Three rules hold for every NT, whatever the bytes are: it never panics, it allocates nothing per
 //! packet (packets come from a bounded [`Pool`], tables have a fixed capacity), and a packet that it
@@ -29,6 +29,7 @@ mod packet;
 mod state;
 mod task;
 mod tasks;
+mod verdict;
 pub mod wire;
 
 pub use catalogue::{
@@ -42,4 +43,5 @@ pub use module::{
 };
 pub use packet::{HEADROOM, NoRoom, Packet, Pool, Translation};
 pub use state::{InvalidState, STATE_BYTES_MAX};
-pub use task::{Context, Direction, Emitted, NetworkTask, NtInstance, Verdict};
+pub use task::{Context, Direction, Emitted, NetworkTask, NtInstance};
+pub use verdict::Verdict;

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use crate::config::InvalidConfiguration;
 use crate::packet::Packet;
-use crate::task::{Context, Verdict};
+use crate::task::Context;
+use crate::verdict::Verdict;
 use crate::{Counters, DropReason};
 
 /// Why a module cannot be run, in words for its author.

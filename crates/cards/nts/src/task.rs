@@ -6,6 +6,7 @@ use snic_domain::Timestamp;
 use crate::config::{Configuration, InvalidConfiguration};
 use crate::flow_rules::FlowRule;
 use crate::packet::{Packet, Pool, Translation};
+use crate::verdict::Verdict;
 use crate::wire::Layout;
 use crate::{Counters, DropReason, InvalidState};
 
@@ -16,19 +17,6 @@ pub enum Direction {
     Onward,
     /// Back, to where packets of this NT come from.
     Back,
-}
-
-/// Fate of the processed packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// It goes on, as the NT has left it.
-    Forward,
-    /// It goes back to where it came from, as the NT has left it.
-    Reply,
-    /// The NT has used it up; nothing is wrong.
-    Consume,
-    /// It is dropped.
-    Drop(DropReason),
 }
 
 /// Packets that an NT makes, apart from the one it was given.

@@ -279,14 +279,36 @@ impl Pair {
         }
     }
 
+    /// A packet from inside to an external endpoint of the NAT that is in use.
+    fn to_neighbour(&mut self) -> Option<Datagram> {
+        let external: IpAddr = "192.0.2.200".parse().expect("an address");
+        let endpoint = self.left.iter().rev().find_map(|frame| match FlowKey::of(frame) {
+            Some((_, layout)) if layout.source == external => {
+                let port = [frame[layout.transport], frame[layout.transport + 1]];
+                Some((u16::from_be_bytes(port), layout.protocol == 6))
+            }
+            _ => None,
+        });
+        let (port, is_tcp) = endpoint?;
+        let new = datagram(&mut self.random);
+        let from = ["10.0.0.1", "10.0.0.2"].choose(&mut self.random).expect("two");
+        let from = (from.parse().expect("an address"), new.from.1);
+        Some(Datagram { from, to: (external, port), is_tcp, ..new })
+    }
+
     /// A frame: one of before again, an answer to one that left, a new one, or any of them damaged or in fragments.
     fn frame(&mut self) -> Vec<u8> {
+        let neighbour = self.to_neighbour();
         let random = &mut self.random;
         let mut frame = match random.random_range(0..10) {
             0..5 if !self.came.is_empty() => {
                 let again = *self.came.choose(random).expect("some");
                 let flags = *FLAGS.choose(random).expect("some");
-                Datagram { flags, payload: random.random_range(2..60), ..again }.frame()
+                // Hosts move now and then.
+                let is_moved = random.random_range(0..10) == 0;
+                let station = if is_moved { random.random_range(1..4) } else { again.station };
+                let payload = random.random_range(2..60);
+                Datagram { flags, station, payload, ..again }.frame()
             }
             5..9 if !self.left.is_empty() => {
                 let mut answer = self.left.choose(random).expect("some").clone();
@@ -306,7 +328,9 @@ impl Pair {
                 answer
             }
             _ => {
-                let new = datagram(random);
+                let is_to_neighbour = random.random_range(0..3) == 0;
+                let new = neighbour.filter(|_| is_to_neighbour);
+                let new = new.unwrap_or_else(|| datagram(random));
                 self.came.push(new);
                 new.frame()
             }
@@ -503,6 +527,19 @@ fn a_change_of_a_row_ends_the_rules_of_its_dag_and_no_others() {
     let json = br#"{"rate_bps":1000000000,"burst_bytes":2000000}"#;
     sharing.instance.configure(Timestamp::ZERO, 1, json).expect("valid");
     assert!(!sharing.send(UIDS[1], 1, 1), "another configuration of the NT");
+}
+
+#[test]
+fn a_step_that_is_given_up_ends_the_places_of_frames_on_their_way() {
+    let mut sharing = Sharing::new(4);
+    assert!(!sharing.send(UIDS[0], 1, 1) && sharing.send(UIDS[0], 1, 1));
+    let key = sharing.table.index.keys().next().expect("a flow").1;
+    let before = sharing.table.slots[sharing.table.index[&(UIDS[0], key)] as usize].stamp;
+    let json = br#"{"rate_bps":1000000000,"burst_bytes":2000000}"#;
+    sharing.instance.configure(Timestamp::ZERO, 1, json).expect("valid");
+    assert!(!sharing.send(UIDS[0], 1, 1) && sharing.send(UIDS[0], 1, 1), "new rules");
+    let after = sharing.table.slots[sharing.table.index[&(UIDS[0], key)] as usize].stamp;
+    assert_ne!(before, after, "a frame that followed the old ones follows no new ones");
 }
 
 #[test]
