@@ -116,10 +116,10 @@ impl Tasks {
         if let Some(translation) = packet.take_translation() {
             let nts_of_dag = (key.0, NtNumber(0))..=(key.0, NtNumber(u32::MAX));
             for (_, other) in self.tasks.range_mut(nts_of_dag).filter(|(other, _)| **other != key) {
-                if let Some(instance) = &mut other.instance {
-                    if instance.learn(&translation, now) {
-                        self.flows.note_learnt(row_of(key.0));
-                    }
+                if let Some(instance) = &mut other.instance
+                    && instance.learn(&translation, now)
+                {
+                    self.flows.note_learnt(row_of(key.0));
                 }
             }
         }

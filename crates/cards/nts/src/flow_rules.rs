@@ -236,7 +236,7 @@ mod tests {
                     let mut other = frame.clone();
                     let word = at & !1;
                     other[at] ^= 1;
-                    if layout.is_ipv4() && at >= 14 && at < 34 {
+                    if layout.is_ipv4() && (14..34).contains(&at) {
                         let new = [other[word], other[word + 1]];
                         other[at] ^= 1;
                         wire::replace_bytes(&mut other, 24, word, &new);

@@ -280,7 +280,7 @@ impl Pair {
     }
 
     /// A packet from inside to an external endpoint of the NAT that is in use.
-    fn to_neighbour(&mut self) -> Option<Datagram> {
+    fn hairpin_datagram(&mut self) -> Option<Datagram> {
         let external: IpAddr = "192.0.2.200".parse().expect("an address");
         let endpoint = self.left.iter().rev().find_map(|frame| match FlowKey::of(frame) {
             Some((_, layout)) if layout.source == external => {
@@ -298,7 +298,7 @@ impl Pair {
 
     /// A frame: one of before again, an answer to one that left, a new one, or any of them damaged or in fragments.
     fn frame(&mut self) -> Vec<u8> {
-        let neighbour = self.to_neighbour();
+        let neighbour = self.hairpin_datagram();
         let random = &mut self.random;
         let mut frame = match random.random_range(0..10) {
             0..5 if !self.came.is_empty() => {

@@ -227,7 +227,9 @@ impl Card {
             let mut context = Context { now, random: &mut self.random, emitted: &mut self.emitted };
             let verdict = nt.process(&mut packet, &mut context);
             if let Some(translation) = packet.take_translation() {
-                self.nts.iter_mut().for_each(|other| other.learn(&translation, now));
+                for other in &mut self.nts {
+                    other.learn(&translation, now);
+                }
             }
             for (direction, made) in self.emitted.drain().collect::<Vec<_>>() {
                 match direction {
