@@ -67,10 +67,14 @@ fn settings(nt: &str, random: &mut ChaCha8Rng) -> String {
              {{"address":"10.0.0.1","port":80}},{{"address":"10.0.0.2","port":80}}]}},
             {{"address":"192.0.2.1","protocol":"tcp","port":80,"backends":[{{"address":"10.0.0.1","port":80}}]}}]}}"#
         ),
-        "nat" => format!(
-            r#"{{"inside":["10.0.0.0/8","2001:db8:1::/48"],"external":["192.0.2.200","2001:db8:f::1"],
+        "nat" => {
+            let filters = ["address-and-port-dependent", "endpoint-independent"];
+            let filtering = filters.choose(random).expect("two");
+            format!(
+                r#"{{"filtering":"{filtering}","inside":["10.0.0.0/8","2001:db8:1::/48"],"external":["192.0.2.200","2001:db8:f::1"],
             "sessions_max":{most},"ports":"2000-2040","lifetimes":{lifetimes}}}"#
-        ),
+            )
+        }
         _ => {
             let rate = [100_000, 100_000_000].choose(random).expect("two");
             let over = ["drop", "mark"].choose(random).expect("two");
@@ -255,13 +259,22 @@ impl Pair {
 
     /// New settings for the NTs of a DAG; now and then one has none.
     fn configure(&mut self, uid: u32) {
+        let jsons: Vec<_> = (self.chain.clone().into_iter())
+            .map(|nt| {
+                let json = settings(nt, &mut self.random);
+                snic_nts::check(nt, &json).expect("settings of this test");
+                (self.random.random_range(0..12) > 0).then_some(json)
+            })
+            .collect();
+        self.give(uid, &jsons);
+    }
+
+    /// Gives the NTs of a DAG these settings.
+    fn give(&mut self, uid: u32, jsons: &[Option<String>]) {
         let ids: Vec<_> = self.chain.iter().map(|nt| NtTypeId::new(nt).expect("a label")).collect();
         let mut spec = DagSpec::chain(&ids, Bandwidth::from_gbps(1));
-        for (node, nt) in spec.nodes.iter_mut().zip(&self.chain) {
-            let has_settings = self.random.random_range(0..12) > 0;
-            let json = settings(nt, &mut self.random);
-            snic_nts::check(nt, &json).expect("settings of this test");
-            node.configuration = has_settings.then(|| NtConfiguration::new(&json));
+        for (node, json) in spec.nodes.iter_mut().zip(jsons) {
+            node.configuration = json.as_deref().map(NtConfiguration::new);
         }
         let number = |nt: &NtTypeId| nt_number(nt.as_str());
         let of = DagConfiguration::of(DagUid::from_raw(uid), &spec, number);
@@ -427,6 +440,38 @@ fn run(packets: u64) -> BTreeMap<String, u64> {
         }
     }
     by_rule
+}
+
+#[test]
+fn packets_between_hosts_behind_one_nat_follow_a_host_that_moves() {
+    let mut pair = Pair::new(1);
+    pair.chain = vec!["nat"];
+    pair.random = ChaCha8Rng::seed_from_u64(2);
+    let nat = r#"{"inside":["10.0.0.0/8"],"external":["192.0.2.200"],"filtering":"endpoint-independent"}"#;
+    pair.give(UIDS[0], &[Some(nat.to_owned())]);
+    let host = |text: &str, port| (text.parse().expect("an address"), port);
+    let (server, is_tcp, flags) = (host("198.51.100.1", 80), false, 0);
+    let (vlan, payload, is_damaged) = (None, 20, false);
+    let to_server = |station| {
+        let from = host("10.0.0.2", 1_000);
+        Datagram { from, to: server, is_tcp, flags, vlan, station, payload, is_damaged }
+    };
+    let send = |pair: &mut Pair, datagram: &Datagram| {
+        let frame = datagram.frame();
+        pair.worlds.iter_mut().for_each(|world| world.arrive(&frame, UIDS[0]));
+        pair.advance();
+        pair.compare();
+        pair.left.last().expect("it left").clone()
+    };
+    let left = send(&mut pair, &to_server(1));
+    let external = host("192.0.2.200", u16::from_be_bytes([left[34], left[35]]));
+    let hairpin = Datagram { from: host("10.0.0.1", 1_001), to: external, ..to_server(3) };
+    for station in [1, 2] {
+        send(&mut pair, &to_server(station));
+        let frames: Vec<_> = (0..4).map(|_| send(&mut pair, &hairpin)).collect();
+        assert!(frames.iter().all(|frame| frame[..6] == [2, 0, 0, 0, 0, station]), "{frames:02x?}");
+    }
+    assert!(pair.worlds[0].tasks.observe()[0].by_rule >= 4, "by rules");
 }
 
 #[test]
