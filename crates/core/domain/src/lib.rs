@@ -6,6 +6,7 @@
 #![warn(clippy::missing_errors_doc)]
 
 mod affinity;
+mod attachments;
 mod binding;
 mod build;
 mod caller;
@@ -31,6 +32,7 @@ mod tenant;
 mod units;
 
 pub use affinity::CardAffinity;
+pub use attachments::DagAttachments;
 pub use binding::{
     BindingSpec, BindingState, BindingTarget, BoundFunction, InvalidLimits, InvalidVmId,
     PortLimits, VmId,

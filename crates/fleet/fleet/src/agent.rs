@@ -7,12 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use snic_domain::{
-    Bitstream, BitstreamId, CardId, DagName, DagSpec, Digest, NtType, RegionId, Tenant,
+    Bitstream, BitstreamId, CardId, DagAttachments, DagName, DagSpec, Digest, NtType, RegionId,
+    Tenant,
 };
 
 use crate::protocol::{
-    CardFaults, Epoch, HostChoice, HostOrder, HostPolicies, HostReport, MISSING_MAX, Numbered,
-    OrderKind, PolicyFiles, Provisions,
+    ATTACHED_MAX, Attachments, CardFaults, Epoch, HostChoice, HostOrder, HostPolicies, HostReport,
+    MISSING_MAX, Numbered, OrderKind, PolicyFiles, Provisions, attachments_digest,
 };
 use crate::records::PlaceRecord;
 
@@ -32,6 +33,15 @@ pub struct ServeRefused {
     pub reason: String,
     /// Regions that take nothing.
     pub faulty: Vec<RegionId>,
+}
+
+/// A DAG that stays, for something leads packets to it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KeptDag {
+    /// Where the host's controller has it, if it says so.
+    pub choice: Option<Box<HostChoice>>,
+    /// Whatever leads packets to it; nothing if that has ended meanwhile.
+    pub attachments: DagAttachments,
 }
 
 /// Input of the agent.
@@ -67,6 +77,18 @@ pub enum AgentEvent {
         serial: u64,
         why: ServeRefused,
     },
+    /// The host's controller carried out an [`AgentEffect::Stop`] with `if_detached`, or kept the DAG because something
+    /// leads packets to it.
+    Stopped {
+        name: DagName,
+        /// On which card.
+        card: CardId,
+        /// Serial of its place.
+        serial: u64,
+        result: Result<(), KeptDag>,
+    },
+    /// Whatever leads packets to the DAGs that it serves.
+    Attachments(Attachments),
     /// Faults that keep cards from taking anything. Cards without a fault are left out.
     Faults(BTreeMap<CardId, CardFaults>),
     /// Provisions that are there now: NT types and tenants registered, images fetched, checked and registered.
@@ -99,6 +121,10 @@ pub enum AgentEffect {
         name: DagName,
         /// On which card.
         card: CardId,
+        /// Serial of its place.
+        serial: u64,
+        /// Only if nothing leads packets to it; [`AgentEvent::Stopped`] says what came of it.
+        if_detached: bool,
     },
     /// Have NT types and tenants registered, and images fetched, checked and registered, tried again until it is done.
     /// Has something provided. With the same number it stays as it is; with another number it is replaced once nothing uses it.
@@ -137,6 +163,9 @@ pub struct HostAgent {
     faults: Option<BTreeMap<CardId, CardFaults>>,
     /// Policies that it looked at, once they are known.
     policies: Option<HostPolicies>,
+    /// Whatever leads packets to its DAGs, once it is known; and whether this leader has asked for it.
+    attachments: Option<Attachments>,
+    tells_attachments: bool,
 }
 
 impl HostAgent {
@@ -152,7 +181,19 @@ impl HostAgent {
         };
         let (cards, images) = (served.into_iter().map(of_card).collect(), told.bitstreams.clone());
         let (told_digest, faults, policies) = (None, None, None);
-        Self { epoch, sequence: 0, cards, told, told_digest, images, faults, policies }
+        let (attachments, tells_attachments) = (None, false);
+        Self {
+            epoch,
+            sequence: 0,
+            cards,
+            told,
+            told_digest,
+            images,
+            faults,
+            policies,
+            attachments,
+            tells_attachments,
+        }
     }
 
     /// Work that follows from an event.
@@ -171,6 +212,10 @@ impl HostAgent {
             AgentEvent::Lost { name, card, serial, why } => {
                 self.lost(name, &card, serial, why).into_iter().collect()
             }
+            AgentEvent::Stopped { name, card, serial, result } => {
+                self.stopped(name, card, serial, result)
+            }
+            AgentEvent::Attachments(now) => self.attached(now),
             AgentEvent::Faults(faults) => {
                 let is_news = self.faults.as_ref() != Some(&faults);
                 self.faults = Some(faults);
@@ -207,6 +252,7 @@ impl HostAgent {
         let mut effects = Vec::new();
         if order.epoch > self.epoch {
             (self.epoch, self.sequence) = (order.epoch, 0);
+            self.tells_attachments = false;
             effects.push(AgentEffect::Remember(self.epoch));
         }
         if order.epoch < self.epoch || order.sequence <= self.sequence {
@@ -224,17 +270,19 @@ impl HostAgent {
                 let report = HostReport::Has { epoch: self.epoch, provided: self.told.clone() };
                 effects.push(AgentEffect::Report(report));
             }
+            OrderKind::ListAttachments => {
+                self.tells_attachments = true;
+                let (epoch, is_all) = (self.epoch, true);
+                let report = |dags| HostReport::Attachments { epoch, is_all, dags };
+                effects.extend(self.attachments.clone().map(report).map(AgentEffect::Report));
+            }
             OrderKind::Put { name, spec, place, tenant } => {
                 self.told.tenants.insert(tenant.of.id.clone(), tenant.number);
                 self.told_digest = None;
                 effects.extend(self.put(name, spec, place, tenant));
             }
-            OrderKind::Remove { name, card, serial } => {
-                let dags = self.cards.entry(card.clone()).or_default();
-                if dags.get(&name).is_some_and(|held| held.serial == serial) {
-                    dags.remove(&name);
-                    effects.push(AgentEffect::Stop { name, card });
-                }
+            OrderKind::Remove { name, card, serial, if_detached } => {
+                effects.extend(self.remove(name, card, serial, if_detached));
             }
             OrderKind::Provide { nts, bitstreams, tenants } => {
                 effects.extend(self.provide(nts, bitstreams, tenants));
@@ -267,6 +315,78 @@ impl HostAgent {
         Some(AgentEffect::Serve { name, spec, place, tenant, changes })
     }
 
+    /// What goes only if nothing leads packets to it counts as served until it is gone.
+    fn remove(
+        &mut self,
+        name: DagName,
+        card: CardId,
+        serial: u64,
+        if_detached: bool,
+    ) -> Option<AgentEffect> {
+        let dags = self.cards.entry(card.clone()).or_default();
+        let Some(held) = dags.get(&name) else {
+            let report = HostReport::Removed { name, card, serial };
+            return if_detached.then_some(AgentEffect::Report(report));
+        };
+        if held.serial != serial {
+            return None;
+        }
+        if !if_detached {
+            dags.remove(&name);
+        }
+        Some(AgentEffect::Stop { name, card, serial, if_detached })
+    }
+
+    /// A removal that depended on what leads packets to the DAG has ended. Another place of it may have been ordered since.
+    fn stopped(
+        &mut self,
+        name: DagName,
+        card: CardId,
+        serial: u64,
+        result: Result<(), KeptDag>,
+    ) -> Vec<AgentEffect> {
+        let dags = self.cards.entry(card.clone()).or_default();
+        let Some(held) = dags.get_mut(&name) else { return Vec::new() };
+        let is_it = held.serial == serial;
+        match result {
+            Ok(()) if is_it => {
+                dags.remove(&name);
+                vec![AgentEffect::Report(HostReport::Removed { name, card, serial })]
+            }
+            Ok(()) => {
+                held.served = held.served.filter(|served| *served != serial);
+                Vec::new()
+            }
+            Err(KeptDag { choice, attachments }) => {
+                // Told before, so that the leader does not try again at once.
+                let mut now = self.attachments.clone().unwrap_or_default();
+                now.insert(name.clone(), attachments);
+                now.retain(|_, of| !of.is_none());
+                let mut effects = self.attached(now);
+                let kept = HostReport::Kept { name, card, serial, choice };
+                effects.extend(is_it.then_some(AgentEffect::Report(kept)));
+                effects
+            }
+        }
+    }
+
+    /// Tells a leader that has asked what has changed; the others learn from the digest of a beat.
+    fn attached(&mut self, now: Attachments) -> Vec<AgentEffect> {
+        if self.attachments.as_ref() == Some(&now) {
+            return Vec::new();
+        }
+        let before = self.attachments.replace(now.clone()).unwrap_or_default();
+        if !self.tells_attachments {
+            return vec![self.beat()];
+        }
+        let gone = before.keys().filter(|name| !now.contains_key(*name));
+        let gone: Attachments = gone.map(|name| (name.clone(), Default::default())).collect();
+        let is_news = |(name, of): &(DagName, _)| before.get(name) != Some(of);
+        let dags: Attachments = now.into_iter().filter(is_news).chain(gone).collect();
+        let (epoch, is_all) = (self.epoch, false);
+        vec![AgentEffect::Report(HostReport::Attachments { epoch, is_all, dags }), self.beat()]
+    }
+
     fn served(
         &mut self,
         name: DagName,
@@ -277,7 +397,8 @@ impl HostAgent {
         let dags = self.cards.get_mut(card)?;
         let Some(held) = dags.get_mut(&name) else {
             // It was to be stopped while it was begun.
-            return result.is_ok().then(|| AgentEffect::Stop { name, card: card.clone() });
+            let (card, if_detached) = (card.clone(), false);
+            return result.is_ok().then_some(AgentEffect::Stop { name, card, serial, if_detached });
         };
         if held.serial != serial {
             // It was to be changed while it was begun.
@@ -366,6 +487,11 @@ impl HostAgent {
             missing,
             faults: self.faults.clone(),
             policies: self.policies.clone(),
+            attachments: self
+                .attachments
+                .as_ref()
+                .filter(|of| of.len() <= ATTACHED_MAX)
+                .map(attachments_digest),
         })
     }
 }
@@ -445,13 +571,17 @@ mod tests {
     /// Orders of an earlier epoch, earlier orders, and those for an earlier place change nothing.
     #[test]
     fn old_orders_change_nothing() {
-        let remove = |serial| OrderKind::Remove { name: name(), card: card(), serial };
+        let remove = |serial| {
+            let (name, card) = (name(), card());
+            OrderKind::Remove { name, card, serial, if_detached: false }
+        };
         let mut agent = agent();
         assert_eq!(agent.handle(order(4, 9, remove(7))), []);
         assert_eq!(agent.handle(order(5, 3, remove(6))), [], "the place before");
         assert_eq!(agent.handle(order(5, 4, put(6))), [], "the place before");
         assert_eq!(agent.handle(order(5, 4, remove(7))), [], "an order with the number of another");
-        let stop = AgentEffect::Stop { name: name(), card: card() };
+        let (name, card) = (name(), card());
+        let stop = AgentEffect::Stop { name, card, serial: 7, if_detached: false };
         assert_eq!(agent.handle(order(5, 5, remove(7))), [stop]);
     }
 
@@ -493,7 +623,9 @@ mod tests {
         assert_eq!(agent.handle(order(5, 4, put(8))), begun);
         assert_eq!(agent.handle(served(8)).len(), 1);
         assert_eq!(holds(&mut agent, 5), Some(8));
-        let remove = OrderKind::Remove { name: name(), card: card(), serial: 7 };
+        let (name_of, card_of) = (name(), card());
+        let remove =
+            OrderKind::Remove { name: name_of, card: card_of, serial: 7, if_detached: false };
         assert_eq!(agent.handle(order(5, 6, remove)), [], "the place before");
     }
 
@@ -610,8 +742,14 @@ mod tests {
     fn what_is_begun_too_late_is_stopped() {
         let mut agent = HostAgent::new(Epoch(5), BTreeMap::new(), Provisions::default());
         agent.handle(order(5, 1, put(8)));
-        agent.handle(order(5, 2, OrderKind::Remove { name: name(), card: card(), serial: 8 }));
-        let stop = AgentEffect::Stop { name: name(), card: card() };
+        let remove = |serial| {
+            let (name, card) = (name(), card());
+            OrderKind::Remove { name, card, serial, if_detached: false }
+        };
+        agent.handle(order(5, 2, remove(8)));
+        let (name_of, card_of) = (name(), card());
+        let stop =
+            AgentEffect::Stop { name: name_of, card: card_of, serial: 8, if_detached: false };
         assert_eq!(agent.handle(served(8)), [stop]);
     }
 

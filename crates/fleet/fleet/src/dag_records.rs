@@ -105,14 +105,34 @@ pub struct FleetDagRecord {
     pub served_generation: u64,
     /// Counts changes of what is served.
     pub generation: u64,
+    /// Places with later serials serve the present spec; 0: all, or it was changed by an earlier version.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub spec_serial: u64,
     /// When it was made and changed.
     pub meta: RecordMeta,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+const fn is_zero(of: &u64) -> bool {
+    *of == 0
+}
+
 impl FleetDagRecord {
-    /// Its machines are on certain hosts, so that it never moves by itself.
-    pub fn is_bound(&self) -> bool {
+    /// It may be on certain hosts only, so that it never moves by itself.
+    pub fn is_pinned(&self) -> bool {
         !self.constraints.hosts.is_empty()
+    }
+
+    /// Whether a place with this serial, of this DAG or of one that had its name before, is of the DAG.
+    pub const fn is_own(&self, serial: u64) -> bool {
+        serial > self.meta.serial
+    }
+
+    /// Whether a place with this serial serves the present spec.
+    pub const fn is_present(&self, serial: u64) -> bool {
+        // A record of an earlier version does not say since when.
+        let is_known = self.spec_serial > 0 || self.generation <= 1;
+        is_known && self.is_own(serial) && serial > self.spec_serial
     }
 
     /// Where it may go now: not to cards that refused it.

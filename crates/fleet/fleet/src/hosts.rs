@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use snic_domain::{CardId, CardModel, DagName, Digest, TenantId, Timestamp};
+use snic_domain::{CardId, CardModel, DagAttachments, DagName, Digest, TenantId, Timestamp};
 
 use crate::agent::holdings_digest;
-use crate::protocol::{CardFaults, HostPolicies};
+use crate::protocol::{Attachments, BoundCause, CardFaults, HostPolicies, attachments_digest};
 use crate::records::{HostRecord, Versioned};
 use crate::{HostId, ZoneId};
 
@@ -29,10 +29,10 @@ pub(crate) enum Liveness {
 /// Whether a DAG stays where it is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DagMobility {
-    /// It may move.
+    /// It may move unless something leads packets to it.
     Free,
-    /// Its machines are there.
-    Bound,
+    /// It may be on certain hosts only.
+    Pinned,
     /// It is served there until its new place serves it.
     Leaving,
 }
@@ -61,7 +61,13 @@ pub(crate) struct HostState {
     /// Number of DAGs that it is to serve of each tenant.
     tenants: BTreeMap<TenantId, usize>,
     models: BTreeSet<CardModel>,
+    pinned: BTreeSet<(CardId, DagName)>,
+    /// DAGs that stay: pinned ones, those to which something leads, and all but the leaving while that is not known.
     bound: BTreeSet<(CardId, DagName)>,
+    /// Whatever leads packets to its DAGs, with the digest, as it reported. `None`: that is not known.
+    attachments: Option<(Attachments, Digest)>,
+    /// Its beats have the digest: it answers when it is asked, and removes a DAG only if nothing leads to it.
+    tells_attachments: bool,
     leaving: BTreeSet<(CardId, DagName)>,
     /// Faults of its cards, as it reported them.
     faults: BTreeMap<CardId, CardFaults>,
@@ -103,7 +109,10 @@ impl HostState {
             cards,
             tenants: BTreeMap::new(),
             models,
+            pinned: BTreeSet::new(),
             bound: BTreeSet::new(),
+            attachments: None,
+            tells_attachments: false,
             leaving: BTreeSet::new(),
             faults: BTreeMap::new(),
             policies: None,
@@ -116,6 +125,8 @@ impl HostState {
         (self.liveness, self.heard) = (before.liveness, before.heard);
         (self.sent, self.seen, self.stalled) = (before.sent, before.seen, before.stalled);
         (self.policies, self.policies_sent) = (before.policies.clone(), before.policies_sent);
+        self.tells_attachments = before.tells_attachments;
+        self.set_attachments(before.attachments.as_ref().map(|(of, _)| of.clone()));
     }
 
     pub const fn liveness(&self) -> Liveness {
@@ -148,13 +159,17 @@ impl HostState {
 
     pub fn desire(&mut self, card: &CardId, name: &DagName, serial: u64, stay: DagMobility) {
         let key = (card.clone(), name.clone());
-        self.bound.remove(&key);
+        self.pinned.remove(&key);
         self.leaving.remove(&key);
         match stay {
             DagMobility::Free => {}
-            DagMobility::Bound => drop(self.bound.insert(key)),
-            DagMobility::Leaving => drop(self.leaving.insert(key)),
+            DagMobility::Pinned => drop(self.pinned.insert(key.clone())),
+            DagMobility::Leaving => drop(self.leaving.insert(key.clone())),
         }
+        match self.stays(&key) {
+            true => self.bound.insert(key),
+            false => self.bound.remove(&key),
+        };
         let of = self.cards.entry(card.clone()).or_default();
         if of.dags.insert(name.clone(), serial).is_none() {
             *self.tenants.entry(name.tenant.clone()).or_default() += 1;
@@ -171,6 +186,7 @@ impl HostState {
             of.dags.remove(name);
             of.digest = None;
             let key = (card.clone(), name.clone());
+            self.pinned.remove(&key);
             self.bound.remove(&key);
             self.leaving.remove(&key);
             let count = self.tenants.get_mut(&name.tenant).expect("it was counted");
@@ -182,7 +198,72 @@ impl HostState {
         is_it
     }
 
-    /// DAGs that never move by themselves.
+    fn stays(&self, at: &(CardId, DagName)) -> bool {
+        match self.bound_cause(&at.0, &at.1) {
+            Some(BoundCause::Unknown) => !self.leaving.contains(at),
+            cause => cause.is_some(),
+        }
+    }
+
+    /// Why a DAG does not leave one of its cards.
+    pub fn bound_cause(&self, card: &CardId, name: &DagName) -> Option<BoundCause> {
+        if self.pinned.contains(&(card.clone(), name.clone())) {
+            return Some(BoundCause::Hosts);
+        }
+        match self.attachments_of(name) {
+            None => Some(BoundCause::Unknown),
+            Some(of) => Some(BoundCause::Attached(of)).filter(|_| !of.is_none()),
+        }
+    }
+
+    /// Whatever leads packets to a DAG there; `None` while that is not known.
+    pub fn attachments_of(&self, name: &DagName) -> Option<DagAttachments> {
+        let (of, _) = self.attachments.as_ref()?;
+        Some(of.get(name).copied().unwrap_or_default())
+    }
+
+    pub const fn tells_attachments(&self) -> bool {
+        self.tells_attachments
+    }
+
+    /// A beat has this digest; returns whether the host is to be asked. Until it has answered nothing is known.
+    pub fn attachments_are(&mut self, said: Option<Digest>) -> bool {
+        self.tells_attachments = said.is_some();
+        let known = self.attachments.as_ref().map(|(_, digest)| *digest);
+        if known.is_some() && known != said {
+            self.set_attachments(None);
+        }
+        said.is_some() && known != said
+    }
+
+    /// A report of everything, or of what has changed. Changes of what is not known say nothing.
+    pub fn attachments_change(&mut self, is_all: bool, dags: Attachments) {
+        let before = self.attachments.take().map(|(of, _)| of);
+        let mut now = if is_all { Some(Attachments::new()) } else { before };
+        if let Some(now) = &mut now {
+            now.extend(dags);
+            now.retain(|_, of| !of.is_none());
+        }
+        self.set_attachments(now);
+    }
+
+    fn set_attachments(&mut self, now: Option<Attachments>) {
+        self.attachments = now.map(|now| {
+            let digest = attachments_digest(&now);
+            (now, digest)
+        });
+        let all =
+            self.cards.iter().flat_map(|(card, of)| of.dags.keys().map(move |dag| (card, dag)));
+        let all = all.map(|(card, dag)| (card.clone(), dag.clone()));
+        self.bound = all.filter(|at| self.stays(at)).collect();
+    }
+
+    /// DAGs that stay, each with its card.
+    pub fn bound_at(&self) -> impl Iterator<Item = &(CardId, DagName)> {
+        self.bound.iter()
+    }
+
+    /// DAGs that do not move by themselves.
     pub fn bound(&self) -> impl ExactSizeIterator<Item = &DagName> {
         self.bound.iter().map(|(_, name)| name)
     }
@@ -217,12 +298,18 @@ impl HostState {
         is_due
     }
 
-    /// Number of DAGs that it serves until their new places do.
+    /// Number of DAGs that it serves until their new places do, without those to which something leads there.
     pub fn leaving(&self) -> usize {
-        self.leaving.len()
+        self.leaving_names().count()
     }
 
+    /// The same, by name.
     pub fn leaving_names(&self) -> impl Iterator<Item = &DagName> {
+        self.leaving.iter().filter(|at| !self.bound.contains(*at)).map(|(_, name)| name)
+    }
+
+    /// All that it serves until their new places do, whatever leads to them.
+    pub fn all_leaving(&self) -> impl Iterator<Item = &DagName> {
         self.leaving.iter().map(|(_, name)| name)
     }
 

@@ -33,7 +33,7 @@ mod request_id;
 mod standby;
 mod tenants;
 
-pub use agent::{AgentEffect, AgentEvent, HostAgent, ServeRefused, holdings_digest};
+pub use agent::{AgentEffect, AgentEvent, HostAgent, KeptDag, ServeRefused, holdings_digest};
 pub use fleet::FleetSettings;
 pub use ids::{FleetCard, HostId, NAME_CHARS_MAX, ProjectId, RackId, ZoneId};
 pub use leader::Replica;

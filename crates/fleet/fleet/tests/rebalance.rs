@@ -682,7 +682,7 @@ proptest! {
         let inventory = fleet.replica.inventory().expect("it leads");
         let moved: BTreeSet<&DagName> = fleet.moved.iter().map(|(name, ..)| name).collect();
         for (name, of) in &after.dags {
-            let may = !of.is_bound() && !moved.contains(name)
+            let may = !of.is_pinned() && !moved.contains(name)
                 && matches!(of.policy, CardPolicy::Pack | CardPolicy::Headroom);
             for card in after.cards.keys().filter(|_| may) {
                 let is_left = after.helps(name, card, percent, 1_000)

@@ -441,8 +441,8 @@ fn log_notice(notice: &FleetNotice) {
         FleetNotice::CardOverbooked { card, why } => {
             tracing::warn!(%card, why, "the card is overbooked; nothing new goes there");
         }
-        FleetNotice::DagBound(name) => {
-            tracing::warn!(dag = %name, "the DAG stays: its machines are on this host");
+        FleetNotice::DagBound { name, host, why } => {
+            tracing::warn!(dag = %name, %host, %why, "the DAG stays where it is");
         }
         FleetNotice::RebalanceEnded { outcome, moved, stay } => {
             tracing::info!(?outcome, moved, stay, "the rebalance has ended");

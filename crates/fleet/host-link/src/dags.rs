@@ -7,7 +7,7 @@ use std::time::Duration;
 use snic_controller::{AssignedCard, AssignedDag, AssignmentProgress, DagAssignment, FleetChange};
 use snic_domain::{CardId, DagName, DagSpec, RegionId, Tenant};
 use snic_fleet::protocol::{HostChoice, Numbered};
-use snic_fleet::{AgentEvent, ServeRefused};
+use snic_fleet::{AgentEvent, KeptDag, ServeRefused};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tonic::transport::Channel;
@@ -29,7 +29,13 @@ const RETRY: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(crate) enum DagJob {
     Serve(Box<ServedDag>),
-    Stop { name: DagName, card: CardId },
+    Stop {
+        name: DagName,
+        card: CardId,
+        serial: u64,
+        /// Only if nothing leads packets to it.
+        if_detached: bool,
+    },
 }
 
 /// A DAG that is to be served.
@@ -96,7 +102,9 @@ impl DagWorker {
     /// Works until there are no more jobs to come.
     pub async fn run(mut self, mut jobs: mpsc::Receiver<DagJob>) {
         for (name, card) in std::mem::take(&mut self.failed) {
-            self.stop(name, card).await;
+            if self.withdraw_if_detached(&name, &card).await.is_err() {
+                tracing::warn!(%name, "a DAG of the fleet has no place, and waits");
+            }
         }
         let mut looks = interval(LOOK_INTERVAL);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -106,7 +114,12 @@ impl DagWorker {
             tokio::select! {
                 job = jobs.recv() => match job {
                     Some(DagJob::Serve(dag)) => self.serve(*dag).await,
-                    Some(DagJob::Stop { name, card }) => self.stop(name, card).await,
+                    Some(DagJob::Stop { name, card, if_detached: false, .. }) => {
+                        self.stop(name, card).await;
+                    }
+                    Some(DagJob::Stop { name, card, serial, if_detached: true }) => {
+                        self.release(name, AssignedCard { card, serial }).await;
+                    }
                     None => return,
                 },
                 _ = looks.tick(), if !self.pending.is_empty() => self.poll_pending().await,
@@ -160,6 +173,43 @@ impl DagWorker {
         self.withdraw(&name, &card).await;
     }
 
+    /// Stops a DAG unless something leads packets to it, which the controller decides in one step with its removal.
+    async fn release(&mut self, name: DagName, at: AssignedCard) {
+        let result = match self.withdraw_if_detached(&name, &at.card).await {
+            Ok(()) => {
+                if self.pending.get(&name).is_some_and(|pending| pending.to == at) {
+                    self.pending.remove(&name);
+                }
+                self.served.forget_on(&name, &at.card);
+                Ok(())
+            }
+            Err(reason) => {
+                tracing::info!(%name, reason, "a DAG that the fleet has moved is served on");
+                let attachments = self.host.attachments().await.unwrap_or_default();
+                let attachments = attachments.get(&name).copied().unwrap_or_default();
+                Err(KeptDag { choice: self.choice(&name, &at).await, attachments })
+            }
+        };
+        let AssignedCard { card, serial } = at;
+        // Nobody listens any more where the link was stopped.
+        let _ = self.outcomes.send(AgentEvent::Stopped { name, card, serial, result }).await;
+    }
+
+    /// Where the controller has a DAG, if it has it there as it was assigned.
+    async fn choice(&self, name: &DagName, at: &AssignedCard) -> Option<Box<HostChoice>> {
+        let found = self.host.progress(vec![name.clone()]).await.ok()?;
+        let found = found.into_iter().find_map(|(_, found)| found).filter(|of| of.to == *at)?;
+        match found.progress {
+            AssignmentProgress::Applied(place) => choice_of(*place).map(Box::new),
+            AssignmentProgress::Pending | AssignmentProgress::Failed(_) => None,
+        }
+    }
+
+    async fn withdraw_if_detached(&self, name: &DagName, card: &CardId) -> Result<(), String> {
+        let (name, card, if_detached) = (name.clone(), card.clone(), true);
+        self.change(FleetChange::Withdraw { name, card, if_detached }).await
+    }
+
     /// Looks at some of those that are pending, each in its turn.
     async fn poll_pending(&mut self) {
         let after = self.looked_at.take();
@@ -195,8 +245,9 @@ impl DagWorker {
             }
             Some(AssignmentProgress::Failed(why)) => {
                 self.pending.remove(&name);
-                self.withdraw(&name, &to.card).await;
-                self.refused(name, to, reason_of(why)).await;
+                if self.is_withdrawn(&name, &to).await {
+                    self.refused(name, to, reason_of(why)).await;
+                }
             }
             None => {
                 self.pending.remove(&name);
@@ -216,6 +267,9 @@ impl DagWorker {
             // Nobody listens any more where the link was stopped.
             let _ = self.outcomes.send(AgentEvent::Faults(faults)).await;
         }
+        if let Ok(attachments) = self.host.attachments().await {
+            let _ = self.outcomes.send(AgentEvent::Attachments(attachments)).await;
+        }
         let names = self.served.next_names();
         for (name, found) in self.host.progress(names).await.unwrap_or_default() {
             match self.served.found(&name, found) {
@@ -229,18 +283,32 @@ impl DagWorker {
         }
     }
 
-    /// The fleet places it elsewhere: the controller forgets it.
+    /// The fleet places it elsewhere: the controller forgets it. A DAG to which something leads stays, for nothing of that goes
+    /// with it: it waits here until its card can serve it again, or nothing leads to it.
     async fn lost(&mut self, name: DagName, to: AssignedCard, reason: String) {
+        if !self.is_withdrawn(&name, &to).await {
+            return;
+        }
         tracing::warn!(%name, reason, "a DAG of the fleet has lost its place");
-        self.withdraw(&name, &to.card).await;
         let why = ServeRefused { reason, faulty: self.faulty(&to.card).await };
         let AssignedCard { card, serial } = to;
         let _ = self.outcomes.send(AgentEvent::Lost { name, card, serial, why }).await;
     }
 
+    /// Withdraws a DAG without a place. One to which something leads waits for its card, and is looked at again.
+    async fn is_withdrawn(&mut self, name: &DagName, to: &AssignedCard) -> bool {
+        let kept = self.withdraw_if_detached(name, &to.card).await.err();
+        if let Some(why) = &kept {
+            tracing::debug!(%name, why, "a DAG of the fleet has no place, and waits for one");
+            self.served.begin(name, DagOnCard::new(to.clone(), None, None));
+        }
+        kept.is_none()
+    }
+
     async fn withdraw(&self, name: &DagName, card: &CardId) {
-        let (name, card) = (name.clone(), card.clone());
-        if let Err(reason) = self.change(FleetChange::Withdraw { name: name.clone(), card }).await {
+        let change =
+            FleetChange::Withdraw { name: name.clone(), card: card.clone(), if_detached: false };
+        if let Err(reason) = self.change(change).await {
             tracing::error!(%name, reason, "a DAG of the fleet cannot be withdrawn");
         }
     }

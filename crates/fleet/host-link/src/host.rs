@@ -6,7 +6,7 @@ use http::Response;
 use snic_api::fleet_v1::AnswerResponse;
 use snic_controller::{AssignedDag, FleetChange, ProvisionName};
 use snic_domain::{Bitstream, BitstreamId, CardId, DagName};
-use snic_fleet::protocol::{CardFaults, Epoch, HostPolicies, Numbered, PolicyFiles};
+use snic_fleet::protocol::{Attachments, CardFaults, Epoch, HostPolicies, Numbered, PolicyFiles};
 use tonic::Status;
 use tonic::body::Body;
 
@@ -102,6 +102,12 @@ pub trait LinkedHost: Send + Sync + 'static {
     /// They cannot be stored; those before are still in force.
     async fn set_policies(&self, files: Numbered<PolicyFiles>)
     -> Result<HostPolicies, HostFailure>;
+
+    /// Whatever leads packets to DAGs of the fleet.
+    ///
+    /// # Errors
+    /// The controller does not answer.
+    async fn attachments(&self) -> Result<Attachments, HostFailure>;
 
     /// Faults that keep its cards from taking anything; cards without a fault are left out.
     ///

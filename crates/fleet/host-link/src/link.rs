@@ -156,12 +156,17 @@ async fn agent_of(host: &Arc<dyn LinkedHost>) -> Result<(HostAgent, ResumedDags)
     let epoch = host.epoch().await?;
     let mut served: BTreeMap<CardId, BTreeMap<DagName, u64>> = BTreeMap::new();
     let mut resumed = ResumedDags::default();
+    let attached = host.attachments().await?;
     for (name, assigned) in host.assigned().await? {
         let AssignedCard { card, serial } = assigned.to.clone();
         match assigned.progress {
             AssignmentProgress::Applied(_) => resumed.served.push((name.clone(), assigned.to)),
             AssignmentProgress::Pending => {
                 resumed.pending.push((name.clone(), assigned.to));
+            }
+            // What something leads to stays, though it has no place.
+            AssignmentProgress::Failed(_) if attached.contains_key(&name) => {
+                resumed.served.push((name.clone(), assigned.to));
             }
             AssignmentProgress::Failed(_) => {
                 resumed.failed.push((name, card));
@@ -332,8 +337,9 @@ impl<'a> Session<'a> {
                 let dag = Box::new(ServedDag { name, spec, to, ordered, tenant, is_change });
                 self.dags.try_send(DagJob::Serve(dag)).map_err(|_| full())?;
             }
-            AgentEffect::Stop { name, card } => {
-                self.dags.try_send(DagJob::Stop { name, card }).map_err(|_| full())?;
+            AgentEffect::Stop { name, card, serial, if_detached } => {
+                let stop = DagJob::Stop { name, card, serial, if_detached };
+                self.dags.try_send(stop).map_err(|_| full())?;
             }
             AgentEffect::Provide { nts, bitstreams, tenants } => {
                 let job = ProvisionJob::Provide { tenants, nts, bitstreams };

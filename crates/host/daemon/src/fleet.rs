@@ -13,7 +13,7 @@ use snic_bitstream::catalogue::{Catalogue, with_profiles};
 use snic_controller::{AssignedDag, FleetChange, ProvisionName};
 use snic_domain::{Bitstream, BitstreamId, CardId, DagName, Digest, NtType};
 use snic_fleet::placement::{CardSpec, HostSpec};
-use snic_fleet::protocol::{CardFaults, Epoch, HostPolicies, Numbered, PolicyFiles};
+use snic_fleet::protocol::{Attachments, CardFaults, Epoch, HostPolicies, Numbered, PolicyFiles};
 use snic_fleet::{RackId, ZoneId};
 use snic_front::gate::{PassedCall, PassedCalls};
 use snic_host_link::{HostFailure, HostLink, LinkSettings, LinkStatus, LinkTls, LinkedHost};
@@ -298,6 +298,10 @@ impl LinkedHost for DaemonHost {
     ) -> Result<HostPolicies, HostFailure> {
         let policies = self.policies.clone();
         blocking(move || policies.set_for_fleet(files)).await
+    }
+
+    async fn attachments(&self) -> Result<Attachments, HostFailure> {
+        self.plane.attachments().await.map_err(failure)
     }
 
     async fn faults(&self) -> Result<BTreeMap<CardId, CardFaults>, HostFailure> {

@@ -8,7 +8,7 @@ use snic_controller::{
     ProvisionName,
 };
 use snic_domain::{Bitstream, BitstreamId, CardId, DagName, Form, Mapping};
-use snic_fleet::protocol::{CardFaults, Epoch, HostPolicies, Numbered, PolicyFiles};
+use snic_fleet::protocol::{Attachments, CardFaults, Epoch, HostPolicies, Numbered, PolicyFiles};
 use snic_host_link::{HostFailure, LinkTls, LinkedHost};
 
 #[derive(Default)]
@@ -126,6 +126,10 @@ impl LinkedHost for IdleHost {
         let name = ProvisionName::Bitstream(bitstream.id);
         self.stored.lock().unwrap().provisions.insert(name, number);
         Ok(())
+    }
+
+    async fn attachments(&self) -> Result<Attachments, HostFailure> {
+        Ok(Attachments::new())
     }
 
     async fn faults(&self) -> Result<BTreeMap<CardId, CardFaults>, HostFailure> {

@@ -1,10 +1,13 @@
 //! Queries: views for callers, made from the state on demand, and the words and numbers of log lines
 //! and metrics.
 
+use std::collections::BTreeMap;
+
 use snic_domain::limits::PAGE_SIZE;
 use snic_domain::{
-    BitstreamId, CardId, CardProfile, DagName, DagSpec, DagState, DagUid, Digest, Headroom, Node,
-    NtTypeId, OperationId, RegionId, RegionState, RuleId, TenantId, Timestamp, VmId,
+    BitstreamId, CardId, CardProfile, DagAttachments, DagName, DagSpec, DagState, DagUid, Digest,
+    Headroom, Node, NtTypeId, OperationId, RegionId, RegionState, RuleId, TenantId, Timestamp,
+    VmId,
 };
 
 use crate::decide::batch::BatchSnapshot;
@@ -379,6 +382,12 @@ impl Controller {
         all.filter_map(|entry| {
             Some((entry.name().clone(), assignments::assigned(&self.core, entry)?))
         })
+    }
+
+    /// Whatever leads packets to DAGs that the fleet assigned; those without anything are left out. Time
+    /// O(bindings + rules).
+    pub fn attachments(&self) -> BTreeMap<DagName, DagAttachments> {
+        assignments::attachments(&self.core)
     }
 
     /// The tenants, NT types and bitstreams that the fleet provided, with their numbers. Time O(all of them).

@@ -60,6 +60,8 @@ pub enum FleetChange {
         name: DagName,
         /// From which card.
         card: CardId,
+        /// Only if neither machine nor rule leads to it; it stays as it is otherwise.
+        if_detached: bool,
     },
     /// Registers something. With the number that it has it is there already; with another one it is another thing.
     Provide {

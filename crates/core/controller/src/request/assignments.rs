@@ -11,15 +11,17 @@
 //! one again changes nothing. What the fleet provides has a number: the same one is the same thing. Quotas were checked by the
 //! fleet: its tenants have none here.
 
+use std::collections::BTreeMap;
+
 use snic_domain::{
-    Bitstream, CardId, DagName, DagSpec, NotesPatch, NtType, NtTypeId, Quota, RegionImage, Tenant,
-    TenantId, TenantPatch,
+    Bitstream, CardId, DagAttachments, DagName, DagSpec, NotesPatch, NtType, NtTypeId, Quota,
+    RegionImage, Tenant, TenantId, TenantPatch,
 };
 
 use crate::place::{placement, work};
 use crate::protocol::{
-    AppliedPlace, AssignedCard, AssignedDag, AssignmentProgress, Caller, ControlError,
-    DagAssignment, FleetChange, Provision, ProvisionName, Reply,
+    AppliedPlace, AssignedCard, AssignedDag, AssignmentProgress, BindingRecord, Caller,
+    ControlError, DagAssignment, FleetChange, Provision, ProvisionName, Reply,
 };
 use crate::request::{lifecycle, registrations, removals, vm_bindings};
 use crate::state::Core;
@@ -50,7 +52,9 @@ pub(crate) fn carry_out(
 ) -> Result<Reply, ControlError> {
     match change {
         FleetChange::Assign(assignment) => assign(core, tx, *assignment),
-        FleetChange::Withdraw { name, card } => Ok(withdraw(core, tx, &name, &card)),
+        FleetChange::Withdraw { name, card, if_detached } => {
+            withdraw(core, tx, (&name, &card), if_detached)
+        }
         FleetChange::Provide { what, number } => match *what {
             Provision::Tenant(tenant) => put_tenant(core, tx, tenant, number),
             Provision::NtType(nt) => provide_nt(core, tx, nt, number),
@@ -189,12 +193,47 @@ fn serve(
 }
 
 /// Takes a DAG off a card. One that is not there any more, or is on another card by now, is left alone.
-fn withdraw(core: &mut Core, tx: &mut Tx, name: &DagName, card: &CardId) -> Reply {
+///
+/// # Errors
+/// Something leads packets to it, and it was to go only if nothing does.
+fn withdraw(
+    core: &mut Core,
+    tx: &mut Tx,
+    (name, card): (&DagName, &CardId),
+    if_detached: bool,
+) -> Result<Reply, ControlError> {
     let held = core.dags.get(name).and_then(DagEntry::assigned);
-    match held.is_some_and(|held| held.card == *card) {
-        true => vm_bindings::delete_dag(core, tx, name),
-        false => Reply::Done,
+    if held.is_none_or(|held| held.card != *card) {
+        return Ok(Reply::Done);
     }
+    let attached = attachments_of(core, name);
+    if if_detached && !attached.is_none() {
+        return Err(ControlError::precondition(name, format!("{attached}, so it stays here")));
+    }
+    Ok(vm_bindings::delete_dag(core, tx, name))
+}
+
+/// Whatever leads packets to a DAG. Time O(bindings).
+fn attachments_of(core: &Core, name: &DagName) -> DagAttachments {
+    let machines = core.bindings.users().filter(|of| of.dags().contains(name)).count();
+    let rules = core.rules.of(name).filter(|rule| !rule.is_of_machine()).count();
+    let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    DagAttachments { machines: number(machines), rules: number(rules) }
+}
+
+/// Whatever leads packets to DAGs that the fleet assigned; those without anything are left out. Time O(bindings + rules).
+pub(crate) fn attachments(core: &Core) -> BTreeMap<DagName, DagAttachments> {
+    let mut all: BTreeMap<DagName, DagAttachments> = BTreeMap::new();
+    for dag in core.bindings.users().flat_map(BindingRecord::dags) {
+        let of = all.entry(dag.clone()).or_default();
+        of.machines = of.machines.saturating_add(1);
+    }
+    for rule in core.rules.all().filter(|rule| !rule.is_of_machine()) {
+        let of = all.entry(rule.rule.dag.clone()).or_default();
+        of.rules = of.rules.saturating_add(1);
+    }
+    all.retain(|name, _| core.dags.get(name).is_some_and(|entry| entry.assigned().is_some()));
+    all
 }
 
 /// The owner of what the fleet provides. Where the fleet has not provided it, it gets its weight with its first DAG.

@@ -163,8 +163,13 @@ impl Bindings {
 
     /// A machine that uses a DAG now.
     pub fn user_of(&self, dag: &DagName) -> Option<&VmId> {
-        let mut live = self.all().filter(|record| !record.state.has_ended());
+        let mut live = self.users();
         live.find(|record| record.dags().contains(dag)).map(|record| &record.spec.vm)
+    }
+
+    /// Bindings that have not ended. Time O(bindings).
+    pub fn users(&self) -> impl Iterator<Item = &BindingRecord> {
+        self.all().filter(|record| !record.state.has_ended())
     }
 
     /// The functions of a tenant's machines, with the machine of each. Time O(bindings).

@@ -8,7 +8,8 @@ use snic_controller::{
 };
 use snic_domain::limits::BITSTREAM_BYTES_MAX;
 use snic_domain::{
-    BindingSpec, BindingTarget, Bitstream, ByteSize, CardId, DagSpec, DagState, Quota, Tenant, VmId,
+    BindingSpec, BindingTarget, Bitstream, ByteSize, CardId, DagAttachments, DagSpec, DagState,
+    Match, Quota, Rule, RuleId, Tenant, VmId,
 };
 
 use snic_tables::LoadFailure;
@@ -61,7 +62,7 @@ fn assign(serial: u64, spec: DagSpec) -> Command {
 }
 
 fn withdraw(card: CardId) -> Command {
-    Command::Fleet(FleetChange::Withdraw { name: dag("cust/web"), card })
+    Command::Fleet(FleetChange::Withdraw { name: dag("cust/web"), card, if_detached: false })
 }
 
 /// A host of a fleet with two cards, the catalogue, and no DAG.
@@ -252,9 +253,42 @@ fn a_withdrawn_dag_goes_and_again_is_no_error() {
     // A DAG of the host is none of the fleet's.
     world.deploy("acme/web", "nat", 5);
     let name = dag("acme/web");
-    let change = FleetChange::Withdraw { name, card: card_id() };
+    let change = FleetChange::Withdraw { name, card: card_id(), if_detached: false };
     assert_eq!(world.ask(Command::Fleet(change)), Ok(Reply::Done));
     assert_eq!(world.state("acme/web"), DagState::Ready);
+}
+
+/// Machines and rules are of this host: what they lead packets to goes with the fleet's plain order only.
+#[test]
+fn what_something_leads_to_stays_unless_it_is_to_go_anyway() {
+    let withdraw_if_detached = || {
+        let name = dag("cust/web");
+        Command::Fleet(FleetChange::Withdraw { name, card: card_id(), if_detached: true })
+    };
+    let attached = |world: &World| {
+        world.controller.attachments().get(&dag("cust/web")).copied().unwrap_or_default()
+    };
+    let mut world = serving("nat");
+    world.deploy("acme/web", "nat", 5);
+    world.ask(bind(BindingTarget::Dags(vec![dag("cust/web")]))).expect("there is room");
+    let matches = Match { vni: Some(9), ..Match::default() };
+    let (id, notes) = (RuleId::new("r").expect("a label"), Default::default());
+    let rule = |dag| Rule { id: id.clone(), priority: 3, matches: matches.clone(), dag, notes };
+    world.ask(Command::CreateRule(rule(dag("cust/web")))).expect("it is new");
+    assert_eq!(attached(&world), DagAttachments { machines: 1, rules: 1 }, "its rule is its own");
+    let (_, text) = precondition(world.ask(withdraw_if_detached()));
+    assert!(text.contains("1 machine is bound to it and 1 rule leads to it"), "{text}");
+    let vm = VmId::new("00000001-0000-4000-8000-000000000000").expect("a UUID");
+    world.ask(Command::UnbindVm { vm, tenant: None }).expect("it is bound");
+    assert_eq!(attached(&world), DagAttachments { machines: 0, rules: 1 });
+    precondition(world.ask(withdraw_if_detached()));
+    world.settle();
+    assert_eq!((held(&world), world.state("cust/web")), (Some((card_id(), 7)), DagState::Ready));
+    world.ask(Command::DeleteRule { id, etag: None }).expect("it is there");
+    assert_eq!(world.controller.attachments().len(), 0, "a DAG of the host is not the fleet's");
+    operation(world.ask(withdraw_if_detached()));
+    world.settle();
+    assert_eq!(held(&world), None);
 }
 
 #[test]
@@ -334,24 +368,25 @@ fn nobody_else_changes_what_the_fleet_manages() {
     world.ask_as(caller("acme"), delete("acme/web")).expect("it is acme's");
 }
 
+fn bind(chains: BindingTarget) -> Command {
+    Command::BindVm(BindingSpec {
+        vm: VmId::new("00000001-0000-4000-8000-000000000000").expect("a UUID"),
+        tenant: tenant_id("cust"),
+        chains,
+        functions: 1,
+        ready_within: Duration::from_secs(10),
+        lease: None,
+        notes: Default::default(),
+        limits: Default::default(),
+    })
+}
+
 #[test]
 fn a_machine_of_the_fleets_tenant_names_a_dag_and_no_template() {
     let mut world = serving("nat");
-    let binding = |chains| {
-        Command::BindVm(BindingSpec {
-            vm: VmId::new("00000001-0000-4000-8000-000000000000").expect("a UUID"),
-            tenant: tenant_id("cust"),
-            chains,
-            functions: 1,
-            ready_within: Duration::from_secs(10),
-            lease: None,
-            notes: Default::default(),
-            limits: Default::default(),
-        })
-    };
-    let (_, text) = precondition(world.ask(binding(BindingTarget::Template(dag("cust/web")))));
+    let (_, text) = precondition(world.ask(bind(BindingTarget::Template(dag("cust/web")))));
     assert!(text.contains("instead of a template"), "{text}");
-    world.ask(binding(BindingTarget::Dags(vec![dag("cust/web")]))).expect("there is room");
+    world.ask(bind(BindingTarget::Dags(vec![dag("cust/web")]))).expect("there is room");
     world.settle();
     // Its functions are of the card: to another one it cannot follow.
     let (_, text) = precondition(world.ask(assign_to(other_card(), 9, spec("nat", 5))));

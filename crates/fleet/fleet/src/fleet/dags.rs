@@ -155,6 +155,7 @@ impl Fleet {
             is_ready: false,
             served_generation: 0,
             generation: 1,
+            spec_serial: 0,
             meta: RecordMeta::new(self.journal.next_serial(), turn.now),
         };
         let choice = self.choose(&record, &dag).map_err(Denied::NoPlace)?;
@@ -253,7 +254,7 @@ impl Fleet {
         let request = PlaceDag { name, dag, constraints: &constraints, policy };
         let here = self.inventory.place_again(&request, &place.mapping);
         here.or_else(|refused| {
-            if changed.is_bound() || refused.waits_for_images() {
+            if self.is_bound(name) || refused.waits_for_images() {
                 return Err(refused);
             }
             constraints.apart_from_cards.insert(place.card.clone());
@@ -269,6 +270,7 @@ impl Fleet {
         (dag, usage): (Dag, FleetUsage),
         step: &mut FleetStep,
     ) {
+        let serial = self.journal.next_serial();
         let Some(entry) = self.dags.get_mut(&changed.name) else { return };
         let tenant = changed.name.tenant.clone();
         self.tenants.give_back(&tenant, entry.usage);
@@ -281,6 +283,7 @@ impl Fleet {
         let record = entry.record.value_mut();
         (record.spec, record.refusals) = (changed.spec, changed.refusals);
         record.generation += 1;
+        record.spec_serial = serial;
         record.meta.change(turn.now);
         (entry.dag, entry.usage) = (dag, usage);
         step.put(key, entry.record.bytes());
@@ -304,7 +307,8 @@ impl Fleet {
             return PreviousServer { leaving, changes: Some(place.1) };
         }
         if leaving.is_some() {
-            self.order_remove(name, (&place.0, place.1), step);
+            self.order_release(name, (&place.0, place.1), step);
+            self.serves_no_more(name, (&place.0, place.1), step);
             return PreviousServer { leaving, changes: None };
         }
         PreviousServer { leaving: Some(place), changes: None }
@@ -432,18 +436,18 @@ impl Fleet {
             }
             is_changed = true;
         }
-        let leaving = record.leaving.take();
+        let leaving = record.leaving.clone();
         let is_changed_here = record.changes.take().is_some();
         if !is_changed_here {
             // What went back keeps them: the same cards would refuse it again.
             is_changed |= !std::mem::take(&mut record.refusals).is_empty();
         }
-        is_changed |= is_changed_here || leaving.is_some();
+        is_changed |= is_changed_here;
         if is_changed {
             step.put(dag_key(name), entry.record.bytes());
         }
         if let Some((card, serial)) = leaving {
-            self.order_remove(name, (&card, serial), step);
+            self.order_release(name, (&card, serial), step);
         }
     }
 
@@ -473,7 +477,12 @@ impl Fleet {
         self.inventory.release(name);
         let reasons: Vec<String> =
             record.refusals.iter().map(|(card, why)| format!("{card}: {why}")).collect();
-        if reasons.len() < REFUSALS_MAX {
+        // What leads packets to it is where it is served.
+        let stays = record.leaving.as_ref().is_some_and(|(card, _)| {
+            let host = self.hosts.get(&card.host);
+            host.is_some_and(|host| host.bound_cause(&card.card, name).is_some())
+        });
+        if reasons.len() < REFUSALS_MAX && !stays {
             self.place_again(name, step);
         } else if !self.goes_back(name, step) {
             self.unplace(name, Unplaced::Failed(reasons), step);
@@ -544,7 +553,7 @@ impl Fleet {
         }
     }
 
-    fn forget_unplaced(&mut self, name: &DagName) {
+    pub(super) fn forget_unplaced(&mut self, name: &DagName) {
         self.waiting.remove(name);
         self.failed.remove(name);
     }

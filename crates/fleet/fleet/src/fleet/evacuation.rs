@@ -36,6 +36,7 @@ impl Fleet {
         self.place_some(step);
         self.journal.submit(std::mem::take(step));
         self.rebalance_some(now, step);
+        self.release_left(now, step);
         self.remove_leaving(step);
         for _ in 0..ENDS_MAX {
             let Some(name) = self.reservations.ended(now) else { break };
@@ -153,7 +154,7 @@ impl Fleet {
         let Some(of) = self.dags.get(name).map(|entry| entry.of()) else { return false };
         let is_lost = host.liveness() == Liveness::Lost;
         let is_here = of.place.as_ref().is_some_and(|place| place.serial == serial);
-        let may = !of.is_bound() && is_here && (of.leaving.is_none() || is_lost);
+        let may = !self.is_bound(name) && is_here && (of.leaving.is_none() || is_lost);
         may && (is_lost || Self::take_drain_room(room, &host.record.value().spec))
     }
 
@@ -212,12 +213,5 @@ impl Fleet {
         self.commit_place(name, choice, PreviousServer { leaving, changes: None }, step);
         let notice = FleetNotice::DagMoved { name: name.clone(), from, to };
         step.then(FleetEffect::Tell(notice));
-    }
-
-    /// DAGs of a host that never move by themselves.
-    pub(super) fn report_bound(&self, host: &HostState, step: &mut FleetStep) {
-        for name in host.bound() {
-            step.then(FleetEffect::Tell(FleetNotice::DagBound(name.clone())));
-        }
     }
 }

@@ -210,7 +210,7 @@ impl Fleet {
         let entry = self.dags.get(name).ok_or(StayReason::NotServed)?;
         let of = entry.of();
         let is_recent = of.place.as_ref().is_some_and(|place| place.serial > record.serial);
-        if of.is_bound() {
+        if self.is_bound(name) {
             Err(StayReason::Bound)
         } else if is_recent || pass.previewed.contains(name) {
             Err(StayReason::Recent)

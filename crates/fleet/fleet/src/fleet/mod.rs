@@ -4,6 +4,7 @@
 //! is seen before it is durable: the journal holds the effects back, and a leader that cannot store forgets all of it.
 
 mod affinities;
+mod attachments;
 mod commands;
 mod dags;
 mod drains;
@@ -106,6 +107,8 @@ pub(crate) struct Fleet {
     reservations: Reservations,
     requests: Requests,
     moves: TokenBucket,
+    /// When places that are left are removed again.
+    next_release: Timestamp,
     held: EvacuationHold,
     pub journal: Journal,
 }
@@ -132,6 +135,7 @@ impl Fleet {
             reservations: Reservations::default(),
             requests: Requests::default(),
             moves: TokenBucket::new(settings.moves_per_second, settings.moves_burst, now),
+            next_release: now,
             held: EvacuationHold::default(),
             journal,
         }
@@ -162,11 +166,22 @@ impl Fleet {
         (card, serial): (&FleetCard, u64),
         step: &mut FleetStep,
     ) {
+        let (dag, of) = (name.clone(), card.card.clone());
+        let remove = OrderKind::Remove { name: dag, card: of, serial, if_detached: false };
+        self.order(&card.host, remove, step);
+        self.serves_no_more(name, (card, serial), step);
+    }
+
+    /// A card serves a DAG no more, or was told so; its host forgets the tenant with the last one.
+    fn serves_no_more(
+        &mut self,
+        name: &DagName,
+        (card, serial): (&FleetCard, u64),
+        step: &mut FleetStep,
+    ) {
         let Some(host) = self.hosts.get_mut(&card.host) else { return };
         host.desire_no_more(&card.card, name, serial);
         let is_last = !host.has_tenant(&name.tenant);
-        let (dag, of) = (name.clone(), card.card.clone());
-        self.order(&card.host, OrderKind::Remove { name: dag, card: of, serial }, step);
         if let Some(number) = self.tenants.number(&name.tenant).filter(|_| is_last) {
             let tenants = [(name.tenant.clone(), number)].into();
             let gone = Provisions { tenants, ..Provisions::default() };
@@ -176,8 +191,8 @@ impl Fleet {
 
     /// A card is to serve a DAG's place.
     fn desire(&mut self, card: &FleetCard, name: &DagName, serial: u64) {
-        let is_bound = self.dags.get(name).is_some_and(|entry| entry.of().is_bound());
-        let stay = if is_bound { DagMobility::Bound } else { DagMobility::Free };
+        let is_pinned = self.dags.get(name).is_some_and(|entry| entry.of().is_pinned());
+        let stay = if is_pinned { DagMobility::Pinned } else { DagMobility::Free };
         if let Some(host) = self.hosts.get_mut(&card.host) {
             host.desire(&card.card, name, serial, stay);
         }

@@ -22,6 +22,7 @@ struct BeatContent {
     missing: BTreeSet<BitstreamId>,
     faults: Option<BTreeMap<CardId, CardFaults>>,
     policies: Option<HostPolicies>,
+    attachments: Option<Digest>,
 }
 
 impl Fleet {
@@ -37,13 +38,41 @@ impl Fleet {
             return true;
         }
         match report {
-            HostReport::Beat { epoch, sequence, digests, provided, missing, faults, policies } => {
+            HostReport::Beat {
+                epoch,
+                sequence,
+                digests,
+                provided,
+                missing,
+                faults,
+                policies,
+                attachments,
+            } => {
                 if epoch > self.journal.epoch() {
                     return false;
                 }
-                let heard =
-                    BeatContent { epoch, sequence, digests, provided, missing, faults, policies };
+                let heard = BeatContent {
+                    epoch,
+                    sequence,
+                    digests,
+                    provided,
+                    missing,
+                    faults,
+                    policies,
+                    attachments,
+                };
                 self.beat(now, host, heard, step);
+            }
+            HostReport::Attachments { epoch, is_all, dags } => {
+                self.attachments_reported(host, epoch, is_all, dags);
+            }
+            HostReport::Removed { name, card, serial } => {
+                let card = FleetCard { host: host.clone(), card };
+                self.dag_left(&name, (&card, serial), step);
+            }
+            HostReport::Kept { name, card, serial, choice } => {
+                let card = FleetCard { host: host.clone(), card };
+                self.dag_kept(&name, (card, serial), choice.map(|of| *of), step);
             }
             HostReport::Has { epoch, provided } => {
                 if epoch == self.journal.epoch() {
@@ -83,8 +112,15 @@ impl Fleet {
         (report, memory_counts): (HostReport, bool),
         step: &mut FleetStep,
     ) -> bool {
-        let HostReport::Beat { epoch, sequence, digests, faults, policies, .. } = report else {
-            return true;
+        let (epoch, sequence, digests, faults, policies, attachments) = match report {
+            HostReport::Beat {
+                epoch, sequence, digests, faults, policies, attachments, ..
+            } => (epoch, sequence, digests, faults, policies, attachments),
+            HostReport::Attachments { epoch, is_all, dags } if memory_counts => {
+                self.attachments_reported(host, epoch, is_all, dags);
+                return true;
+            }
+            _ => return true,
         };
         if epoch > self.journal.epoch() {
             return !self.hosts.contains_key(host);
@@ -111,6 +147,7 @@ impl Fleet {
         if let Some(said) = policies {
             self.policies_reported(host, said, step);
         }
+        self.attachments_beat(host, attachments, step);
         true
     }
 
@@ -158,7 +195,16 @@ impl Fleet {
     }
 
     fn beat(&mut self, now: Timestamp, host: &HostId, heard: BeatContent, step: &mut FleetStep) {
-        let BeatContent { epoch, sequence, digests, provided, missing, faults, policies } = heard;
+        let BeatContent {
+            epoch,
+            sequence,
+            digests,
+            provided,
+            missing,
+            faults,
+            policies,
+            attachments,
+        } = heard;
         let leader = self.journal.epoch();
         let Some(state) = self.hosts.get_mut(host) else { return };
         if state.note_beat(now) {
@@ -202,6 +248,7 @@ impl Fleet {
         if let Some(said) = policies {
             self.policies_reported(host, said, step);
         }
+        self.attachments_beat(host, attachments, step);
         if !was_in_step && self.host(host).is_some_and(|state| state.is_in_step()) {
             let _ = self.inventory.set_reachable(host, true);
         }
@@ -218,8 +265,11 @@ impl Fleet {
         let desired = self.host(host).and_then(|state| state.desired(card)).cloned();
         let desired = desired.unwrap_or_default();
         for (name, serial) in dags.iter().filter(|(name, _)| !desired.contains_key(*name)) {
+            // A host that was away may have it still: with machines that nobody is to cut off, unless its tenant has
+            // deleted it.
+            let if_detached = self.dags.get(name).is_some_and(|entry| entry.of().is_own(*serial));
             let (name, card, serial) = (name.clone(), card.clone(), *serial);
-            self.order(host, OrderKind::Remove { name, card, serial }, step);
+            self.order(host, OrderKind::Remove { name, card, serial, if_detached }, step);
         }
         // A step for each, behind the orders before: one transaction may not have room for all.
         self.journal.submit(std::mem::take(step));

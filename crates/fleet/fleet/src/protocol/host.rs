@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use snic_domain::{
-    Bitstream, BitstreamId, CardId, DagName, DagSpec, Digest, Mapping, NtType, NtTypeId, RegionId,
-    Tenant, TenantId,
+    Bitstream, BitstreamId, CardId, DagAttachments, DagName, DagSpec, Digest, Mapping, NtType,
+    NtTypeId, RegionId, Tenant, TenantId,
 };
 use snic_planner::Reservation;
 
@@ -79,6 +79,8 @@ pub enum OrderKind {
     List(CardId),
     /// Report what was provided.
     ListProvided,
+    /// Report whatever leads packets to DAGs. Only for hosts whose beats have its digest.
+    ListAttachments,
     /// Serve a DAG. Where the card serves it already, with another serial, it is changed without a stop.
     Put {
         name: DagName,
@@ -94,6 +96,9 @@ pub enum OrderKind {
         card: CardId,
         /// Serial of its place.
         serial: u64,
+        /// Only if nothing leads packets to it: [`HostReport::Removed`] or [`HostReport::Kept`] says what came of it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        if_detached: bool,
     },
     /// Register NT types and tenants, fetch images and register bitstreams; what was provided before stays.
     Provide {
@@ -137,6 +142,37 @@ pub enum HostReport {
         faults: Option<BTreeMap<CardId, CardFaults>>,
         /// Policies that it looked at. `None`: it takes none.
         policies: Option<HostPolicies>,
+        /// Digest of whatever leads packets to its DAGs ([`attachments_digest`]). `None`: it does not say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        attachments: Option<Digest>,
+    },
+    /// Whatever leads packets to DAGs: of all of them, or what has changed since the last such report.
+    Attachments {
+        /// The epoch of the order that asked for it first.
+        epoch: Epoch,
+        /// DAGs that are not here have nothing, rather than what was reported before.
+        is_all: bool,
+        #[serde(with = "pairs")]
+        dags: Attachments,
+    },
+    /// A DAG that nothing leads packets to is served no more, as ordered.
+    Removed {
+        name: DagName,
+        /// On which card.
+        card: CardId,
+        /// Serial of its place.
+        serial: u64,
+    },
+    /// A DAG was to be removed if nothing leads packets to it. Something does, and it is served on.
+    Kept {
+        name: DagName,
+        /// On which card.
+        card: CardId,
+        /// Serial of its place.
+        serial: u64,
+        /// Where its controller has it, if it says so.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        choice: Option<Box<HostChoice>>,
     },
     /// All DAGs of a card, each with the serial of its place.
     Holds {
@@ -185,6 +221,19 @@ pub struct CardFaults {
     pub regions: BTreeSet<RegionId>,
     /// Regions that take nothing new: an operator of the host keeps it off them. What they serve stays.
     pub cordoned: BTreeSet<RegionId>,
+}
+
+/// Whatever leads packets to DAGs; those with nothing are left out.
+pub type Attachments = BTreeMap<DagName, DagAttachments>;
+
+/// Most DAGs of a host to which something leads that it reports. Where there are more, its beats do not say.
+pub const ATTACHED_MAX: usize = 20_000;
+
+/// Digest of names and what leads packets to them, in order.
+pub fn attachments_digest(of: &Attachments) -> Digest {
+    let line =
+        |(name, of): (&DagName, &DagAttachments)| format!("{name} {} {}\n", of.machines, of.rules);
+    Digest::of(of.iter().map(line).collect::<String>().as_bytes())
 }
 
 /// Most bitstreams that a beat says are missing.

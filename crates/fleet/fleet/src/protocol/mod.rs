@@ -6,7 +6,7 @@ mod host;
 mod reply;
 
 use serde::{Deserialize, Serialize};
-use snic_domain::DagName;
+use snic_domain::{DagAttachments, DagName};
 use snic_etcd::{Answer, Failed, Request, Revision, Watch, WatchUpdate};
 
 use crate::dag_records::Unplaced;
@@ -19,8 +19,8 @@ pub use ask::{
 };
 pub use denied::{Denied, OverQuota, StoreRefusal};
 pub use host::{
-    CardFaults, HostChoice, HostOrder, HostPolicies, HostReport, MISSING_MAX, Numbered, OrderKind,
-    PolicyFiles, Provisions,
+    ATTACHED_MAX, Attachments, CardFaults, HostChoice, HostOrder, HostPolicies, HostReport,
+    MISSING_MAX, Numbered, OrderKind, PolicyFiles, Provisions, attachments_digest,
 };
 pub use reply::{
     DrainProgress, FleetCounts, FleetDag, FleetExplanation, FleetHost, FleetHostState, FleetItem,
@@ -109,6 +109,34 @@ pub enum FleetEffect {
     StepDown,
 }
 
+/// Reason for which a DAG does not move by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BoundCause {
+    /// It may be on certain hosts only.
+    Hosts,
+    /// Machines and rules of its host lead packets to it.
+    Attached(DagAttachments),
+    /// Its host has not said whether anything leads packets to it.
+    Unknown,
+}
+
+impl std::fmt::Display for BoundCause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Hosts => {
+                f.write_str("it may be on certain hosts only; change where it may go, or delete it")
+            }
+            Self::Attached(of) => {
+                write!(f, "{of}; unbind the machines and delete the rules, and it moves")
+            }
+            Self::Unknown => f.write_str(
+                "its host has not said whether machines are bound to it; it moves once the host says that none is \
+                 (a host of an earlier version never does: upgrade it)",
+            ),
+        }
+    }
+}
+
 /// Notice to operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FleetNotice {
@@ -151,8 +179,8 @@ pub enum FleetNotice {
         /// Resource that is short.
         why: String,
     },
-    /// A DAG of a drained or lost host stays, because its machines are there.
-    DagBound(DagName),
+    /// A DAG of a host that is to be emptied stays.
+    DagBound { name: DagName, host: HostId, why: BoundCause },
     /// A rebalance has ended.
     RebalanceEnded {
         outcome: RebalanceOutcome,

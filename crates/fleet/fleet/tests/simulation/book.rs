@@ -75,6 +75,11 @@ impl Book {
         }
     }
 
+    /// Machines were cut off with a DAG: only its tenant may do that.
+    pub fn cut_off(&self, name: &DagName, host: &HostId) {
+        assert!(self.leaving.contains(name), "{name} was removed from {host} with its machines");
+    }
+
     /// `leader` is when the election key was created that etcd holds now.
     pub fn was_committed(&mut self, transaction: &Transaction, leader: Option<i64>) {
         let last = transaction.operations.iter().find_map(|operation| match operation {

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use snic_domain::{BitstreamId, CardId, DagName};
+use snic_domain::{BitstreamId, CardId, DagAttachments, DagName};
 use snic_fleet::placement::HostSpec;
-use snic_fleet::protocol::{CardFaults, Epoch, HostPolicies, HostReport, Provisions};
+use snic_fleet::protocol::{
+    Attachments, CardFaults, Epoch, HostChoice, HostPolicies, HostReport, Provisions,
+};
 use snic_fleet::records::PlaceRecord;
-use snic_fleet::{AgentEffect, AgentEvent, HostAgent, ServeRefused};
+use snic_fleet::{AgentEffect, AgentEvent, HostAgent, KeptDag, ServeRefused};
 use snic_planner::{Ledger, PlanCatalogue};
 
 /// Work that an event has begun at a host.
@@ -17,6 +19,10 @@ pub struct Begun {
     pub served: Vec<(DagName, PlaceRecord)>,
     /// Images that are fetched.
     pub fetched: Vec<(BitstreamId, u64)>,
+    /// DAGs that went although machines were bound to them.
+    pub cut_off: Vec<DagName>,
+    /// DAGs that stayed, because machines had been bound to them meanwhile.
+    pub kept: u64,
 }
 
 /// A host. Only what its controller has stored survives a crash.
@@ -33,6 +39,9 @@ pub struct SimHost {
     /// Its disk is full for the next ones.
     pub policies_fail: bool,
     pub is_isolated: bool,
+    /// Number of machines that are bound to each DAG, as stored.
+    pub machines: BTreeMap<DagName, u32>,
+    choices: BTreeMap<u64, HostChoice>,
     /// Cards that do not answer.
     pub failed: BTreeSet<CardId>,
 }
@@ -56,6 +65,8 @@ impl SimHost {
             policies,
             policies_fail,
             is_isolated,
+            machines: BTreeMap::new(),
+            choices: BTreeMap::new(),
             failed,
         }
     }
@@ -72,8 +83,12 @@ impl SimHost {
             return Vec::new();
         }
         let ledger = self.ledgers.get_mut(card).expect("a card of the host");
-        let served = std::mem::take(self.served.entry(card.clone()).or_default());
-        let lost = served.into_iter().map(|(name, serial)| {
+        let machines = &self.machines;
+        let served = self.served.entry(card.clone()).or_default();
+        // What machines are bound to waits for the card.
+        let lost: Vec<(DagName, u64)> =
+            served.extract_if(.., |name, _| !machines.contains_key(name)).collect();
+        let lost = lost.into_iter().map(|(name, serial)| {
             ledger.release(&name);
             let why = ServeRefused { reason: "its card fails".to_owned(), faulty: Vec::new() };
             AgentEvent::Lost { name, card: card.clone(), serial, why }
@@ -96,6 +111,14 @@ impl SimHost {
         self.agent = HostAgent::new(self.epoch, self.served.clone(), self.provided.clone());
     }
 
+    /// Whatever leads packets to its DAGs.
+    pub fn attachments(&self) -> AgentEvent {
+        let of = |(name, machines): (&DagName, &u32)| {
+            (name.clone(), DagAttachments { machines: *machines, rules: 0 })
+        };
+        AgentEvent::Attachments(self.machines.iter().map(of).collect::<Attachments>())
+    }
+
     /// Policies in force.
     pub fn policies(&self) -> AgentEvent {
         AgentEvent::Policies(HostPolicies { number: self.policies, refused: None })
@@ -116,9 +139,31 @@ impl SimHost {
                     self.provided.tenants.insert(tenant.of.id.clone(), tenant.number);
                     begun.served.push((name, *place));
                 }
-                AgentEffect::Stop { name, card } => {
-                    self.served.entry(card.clone()).or_default().remove(&name);
+                AgentEffect::Stop { name, card, serial, if_detached } => {
+                    let is_attached = self.machines.contains_key(&name);
+                    if if_detached && is_attached {
+                        begun.kept += 1;
+                        let choice = self.choices.get(&serial).cloned().map(Box::new);
+                        let machines = self.machines.get(&name).copied().unwrap_or_default();
+                        let attachments = DagAttachments { machines, rules: 0 };
+                        let result = Err(KeptDag { choice, attachments });
+                        let kept = AgentEvent::Stopped { name, card, serial, result };
+                        effects.extend(self.agent.handle(kept));
+                        continue;
+                    }
+                    let was_served = self.served.entry(card.clone()).or_default().remove(&name);
                     self.ledgers.get_mut(&card).expect("a card of the host").release(&name);
+                    let is_elsewhere = self.served.values().any(|dags| dags.contains_key(&name));
+                    if was_served.is_some()
+                        && !is_elsewhere
+                        && self.machines.remove(&name).is_some()
+                    {
+                        begun.cut_off.push(name.clone());
+                    }
+                    if if_detached {
+                        let gone = AgentEvent::Stopped { name, card, serial, result: Ok(()) };
+                        effects.extend(self.agent.handle(gone));
+                    }
                 }
                 AgentEffect::Provide { nts, bitstreams, tenants } => {
                     self.provided.nts.extend(nts.into_iter().map(|of| (of.of.id, of.number)));
@@ -170,6 +215,8 @@ impl SimHost {
             set.map_err(|wrong| wrong.to_string())?;
         }
         ledger.hold(name, place.reservation.clone()).map_err(|wrong| wrong.to_string())?;
+        let (mapping, reservation) = (place.mapping.clone(), place.reservation.clone());
+        self.choices.insert(place.serial, HostChoice { mapping, reservation });
         self.served.entry(card.clone()).or_default().insert(name.clone(), place.serial);
         Ok(())
     }

@@ -69,6 +69,8 @@ fn all_of(range: std::ops::Range<u64>) {
         counts.silent_answers,
         counts.evacuated,
         counts.refused_by_hosts,
+        counts.bound,
+        counts.kept,
         counts.lost_places,
         counts.placed_again,
         counts.replayed,

@@ -52,6 +52,9 @@ pub struct Counts {
     pub evacuated: u64,
     pub held: u64,
     pub refused_by_hosts: u64,
+    /// Machines that were bound, and DAGs that hosts kept because of one.
+    pub bound: u64,
+    pub kept: u64,
     pub lost_places: u64,
     pub placed_again: u64,
     pub replayed: u64,
@@ -86,6 +89,8 @@ impl Counts {
         self.evacuated += other.evacuated;
         self.held += other.held;
         self.refused_by_hosts += other.refused_by_hosts;
+        self.bound += other.bound;
+        self.kept += other.kept;
         self.lost_places += other.lost_places;
         self.placed_again += other.placed_again;
         self.replayed += other.replayed;
@@ -113,6 +118,8 @@ enum What {
     Tick(usize),
     Campaign(usize),
     Beat(HostId),
+    /// A machine is bound to some DAG of a host, or leaves.
+    Bind(HostId),
     /// To etcd, with whether the answer is told.
     Etcd {
         replica: (usize, u64),
@@ -351,6 +358,10 @@ impl World {
         self.is_chaos = self.plan.chaos_seconds > 0;
         if self.is_chaos {
             self.after(Duration::from_secs(1), What::Fault);
+            for id in self.hosts.keys().cloned().collect::<Vec<_>>() {
+                let ms = self.rng.below(8_000) as u64;
+                self.after(Duration::from_millis(ms), What::Bind(id));
+            }
         }
         for _ in 0..2 {
             self.pass(Duration::from_millis(seconds as u64 * 500));
@@ -485,8 +496,11 @@ impl World {
                 self.host_event(&id, faults);
                 let policies = self.hosts[&id].policies();
                 self.host_event(&id, policies);
+                let attachments = self.hosts[&id].attachments();
+                self.host_event(&id, attachments);
                 self.host_event(&id, AgentEvent::BeatDue);
             }
+            What::Bind(id) => self.bind(&id),
             What::Etcd { replica, number, request, is_told } => {
                 self.ask_etcd(replica, number, &request, is_told);
             }
@@ -814,7 +828,9 @@ impl World {
 
     fn host_event(&mut self, id: &HostId, event: AgentEvent) {
         let host = self.hosts.get_mut(id).expect("a host");
-        let Begun { reports, served, fetched } = host.event(event);
+        let Begun { reports, served, fetched, cut_off, kept } = host.event(event);
+        cut_off.iter().for_each(|name| self.book.cut_off(name, id));
+        self.counts.kept += kept;
         self.send_reports(id, reports);
         if !fetched.is_empty() {
             let millis = 50 + self.rng.below(if self.is_chaos { 4_000 } else { 200 }) as u64;
@@ -826,6 +842,36 @@ impl World {
             let (delay, host, place) = (self.delay(), id.clone(), Box::new(place));
             let incarnation = self.incarnations[id];
             self.after(delay, What::Carry { host, incarnation, name, place });
+        }
+    }
+
+    /// Machines come and go, whatever the fleet does meanwhile.
+    fn bind(&mut self, id: &HostId) {
+        if !self.is_chaos {
+            return;
+        }
+        let next = Duration::from_millis(500 + self.rng.below(6_000) as u64);
+        self.after(next, What::Bind(id.clone()));
+        let leaves = self.rng.percent(50);
+        let host = self.hosts.get_mut(id).expect("a host");
+        let names: BTreeSet<DagName> = match leaves {
+            true => host.machines.keys().cloned().collect(),
+            false => host.served.values().flat_map(|dags| dags.keys().cloned()).collect(),
+        };
+        if names.is_empty() {
+            return;
+        }
+        let name = names.iter().nth(self.rng.below(names.len())).expect("one of them").clone();
+        if leaves {
+            host.machines.remove(&name);
+        } else {
+            *host.machines.entry(name).or_default() += 1;
+            self.counts.bound += 1;
+        }
+        // Its daemon looks twice a second.
+        if self.rng.percent(50) {
+            let attachments = self.hosts[id].attachments();
+            self.host_event(id, attachments);
         }
     }
 
@@ -1035,6 +1081,7 @@ impl World {
         self.hosts.values_mut().for_each(|host| {
             host.is_isolated = false;
             host.failed.clear();
+            host.machines.clear();
         });
         for replica in &mut self.replicas {
             (replica.is_cut_off, replica.paused_until) = (false, Duration::ZERO);
@@ -1126,7 +1173,7 @@ impl World {
     /// DAGs of a host that may move.
     pub fn free_dags_on(&mut self, id: &HostId) -> usize {
         let is_there = |dag: &FleetDagRecord| {
-            !dag.is_bound() && dag.place.as_ref().is_some_and(|place| place.card.host == *id)
+            !dag.is_pinned() && dag.place.as_ref().is_some_and(|place| place.card.host == *id)
         };
         self.dags().iter().filter(|dag| is_there(dag)).count()
     }

@@ -3,17 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use snic_domain::{BitstreamId, DagName, Quota, Tenant, TenantId, Timestamp};
+use snic_domain::{BitstreamId, DagAttachments, DagName, Quota, Tenant, TenantId, Timestamp};
 use snic_etcd::model::EtcdModel;
 use snic_etcd::{Answer, Operation, Record, Request, Revision, Transaction};
 use snic_fleet::placement::{CardConstraints, CardPolicy, HostSpec};
 use snic_fleet::protocol::{
-    Denied, FleetAsk, FleetCall, FleetCommand, FleetDag, FleetEffect, FleetEvent, FleetItem,
-    FleetName, FleetNotice, FleetReply, HostOrder, HostPolicies, HostReport, NewFleetDag,
-    OrderKind, Provisions,
+    Attachments, BoundCause, Denied, FleetAsk, FleetCall, FleetCommand, FleetDag, FleetEffect,
+    FleetEvent, FleetItem, FleetName, FleetNotice, FleetReply, HostChoice, HostOrder, HostPolicies,
+    HostReport, NewFleetDag, OrderKind, Provisions,
 };
+use snic_fleet::records::PlaceRecord;
 use snic_fleet::{
-    AgentEffect, AgentEvent, FleetCard, FleetSettings, HostAgent, HostId, Replica, ServeRefused,
+    AgentEffect, AgentEvent, FleetCard, FleetSettings, HostAgent, HostId, KeptDag, Replica,
+    ServeRefused,
 };
 
 use super::{bitstreams, card_id, catalogue, host, host_spec, name, profile, spec, tenant};
@@ -45,6 +47,11 @@ pub struct Fleet {
     pub told: BTreeMap<BitstreamId, u64>,
     /// DAGs that moved, from where and to where.
     pub moved: Vec<(DagName, FleetCard, FleetCard)>,
+    /// Whatever leads packets to DAGs, by host. Those that are not here do not say.
+    pub attached: BTreeMap<HostId, Attachments>,
+    /// Notices of DAGs that stay.
+    pub bound: Vec<(DagName, BoundCause)>,
+    choices: BTreeMap<u64, Box<HostChoice>>,
     /// Hosts that take policies, and which they have.
     pub policies: BTreeMap<HostId, HostPolicies>,
 }
@@ -83,6 +90,9 @@ impl Fleet {
             told: BTreeMap::new(),
             moved: Vec::new(),
             policies: BTreeMap::new(),
+            attached: BTreeMap::new(),
+            bound: Vec::new(),
+            choices: BTreeMap::new(),
         };
         fleet.handle(FleetEvent::Elected { key: KEY.into(), created });
         for id in ["acme", "beta"] {
@@ -111,6 +121,7 @@ impl Fleet {
         let (id, epoch) = (host(id), Default::default());
         let agent = HostAgent::new(epoch, BTreeMap::new(), Default::default());
         self.agents.insert(id.clone(), agent);
+        self.attached.insert(id.clone(), Attachments::new());
         self.operator(FleetCommand::CreateHost(id, spec));
     }
 
@@ -131,7 +142,19 @@ impl Fleet {
 
     pub fn beat(&mut self) {
         for id in self.agents.keys().cloned().collect::<Vec<_>>() {
+            if let Some(attached) = self.attached.get(&id).cloned() {
+                self.agent(&id, AgentEvent::Attachments(attached));
+            }
             self.agent(&id, AgentEvent::BeatDue);
+        }
+    }
+
+    /// Machines of a host are bound to a DAG, or no longer. The host says so with its next beat.
+    pub fn bind(&mut self, id: &HostId, name: &DagName, machines: u32) {
+        let of = self.attached.entry(id.clone()).or_default();
+        match machines {
+            0 => drop(of.remove(name)),
+            _ => drop(of.insert(name.clone(), DagAttachments { machines, rules: 0 })),
         }
     }
 
@@ -145,7 +168,9 @@ impl Fleet {
                 }
                 AgentEffect::Serve { name, place, tenant, changes, .. } => {
                     self.weights.insert(tenant.of.id.clone(), tenant.of.weight);
-                    let (card, serial) = (place.card.card, place.serial);
+                    let PlaceRecord { card, serial, mapping, reservation } = *place;
+                    let card = card.card;
+                    self.choices.insert(serial, Box::new(HostChoice { mapping, reservation }));
                     let reason = "no".to_owned();
                     let refused = ServeRefused { reason, faulty: Vec::new() };
                     let refuses = match changes {
@@ -178,6 +203,13 @@ impl Fleet {
                         self.agent(id, AgentEvent::Policies(said));
                     }
                 }
+                AgentEffect::Stop { name, card, serial, if_detached: true } => {
+                    let attached = self.attached.get(id).and_then(|of| of.get(&name));
+                    let choice = self.choices.get(&serial).cloned();
+                    let kept = attached.map(|of| KeptDag { choice, attachments: *of });
+                    let result = kept.map_or(Ok(()), Err);
+                    self.agent(id, AgentEvent::Stopped { name, card, serial, result });
+                }
                 AgentEffect::Remember(_) | AgentEffect::Stop { .. } => {}
                 AgentEffect::Withdraw(_) => {}
             }
@@ -202,6 +234,9 @@ impl Fleet {
                 FleetEffect::Tell(FleetNotice::DagMoved { name, from, to }) => {
                     self.moved.push((name, from, to));
                 }
+                FleetEffect::Tell(FleetNotice::DagBound { name, why, .. }) => {
+                    self.bound.push((name, why));
+                }
                 FleetEffect::Tell(_) | FleetEffect::Watch(_) => {}
                 FleetEffect::StepDown => panic!("nobody else leads"),
             }
@@ -220,6 +255,13 @@ impl Fleet {
     pub fn pass(&mut self, time: Duration) {
         self.now += time;
         self.beat();
+        self.handle(FleetEvent::Tick);
+    }
+
+    /// An operator asks, and a tick follows, before hosts say anything new.
+    pub fn handle_without_beats(&mut self, command: FleetCommand) {
+        self.operator(command);
+        self.now += Duration::from_secs(1);
         self.handle(FleetEvent::Tick);
     }
 

@@ -13,8 +13,8 @@ use snic_controller::{
     AppliedPlace, AssignedCard, AssignedDag, AssignmentProgress, FleetChange, Provision,
     ProvisionName,
 };
-use snic_domain::{Bitstream, BitstreamId, CardId, DagName, Digest, Form, Mapping};
-use snic_fleet::protocol::{CardFaults, Epoch, HostPolicies, Numbered, PolicyFiles};
+use snic_domain::{Bitstream, BitstreamId, CardId, DagAttachments, DagName, Digest, Form, Mapping};
+use snic_fleet::protocol::{Attachments, CardFaults, Epoch, HostPolicies, Numbered, PolicyFiles};
 use snic_host_link::{HostFailure, LinkTls, LinkedHost};
 use tonic::Status;
 use tonic::body::Body;
@@ -46,6 +46,7 @@ struct Memory {
     refuses: Option<String>,
     fails_later: bool,
     holds: bool,
+    attached: Attachments,
     never_done: bool,
     /// Replies without an end that are under way.
     replies: Arc<AtomicUsize>,
@@ -120,6 +121,15 @@ impl MemoryHost {
     pub fn has(&self, name: DagName, serial: u64) {
         let to = AssignedCard { card: crate::replica::card(), serial };
         self.memory().dags.insert(name, to);
+    }
+
+    /// Machines are bound to a DAG, or no longer.
+    pub fn bind(&self, name: DagName, machines: u32) {
+        let mut memory = self.memory();
+        match machines {
+            0 => drop(memory.attached.remove(&name)),
+            _ => drop(memory.attached.insert(name, DagAttachments { machines, rules: 0 })),
+        }
     }
 
     /// Leaves what it accepts on its way.
@@ -239,7 +249,10 @@ impl LinkedHost for MemoryHost {
                 memory.said.push(Said::Assigned(assignment.name.clone(), assignment.to.serial));
                 memory.dags.insert(assignment.name, assignment.to);
             }
-            FleetChange::Withdraw { name, .. } => {
+            FleetChange::Withdraw { name, if_detached, .. } => {
+                if if_detached && memory.attached.contains_key(&name) {
+                    return Err(HostFailure::Refused("1 machine is bound to it".to_owned()));
+                }
                 memory.dags.remove(&name);
                 memory.said.push(Said::Withdrawn(name));
             }
@@ -285,6 +298,10 @@ impl LinkedHost for MemoryHost {
         memory.bitstreams.insert(bitstream.id.to_string(), bitstream.clone());
         memory.provisions.insert(ProvisionName::Bitstream(bitstream.id), number);
         Ok(())
+    }
+
+    async fn attachments(&self) -> Result<Attachments, HostFailure> {
+        Ok(self.memory().attached.clone())
     }
 
     async fn faults(&self) -> Result<BTreeMap<CardId, CardFaults>, HostFailure> {

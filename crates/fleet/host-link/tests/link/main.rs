@@ -11,8 +11,10 @@ use replica::{
     Authority, Orders, Replica, dag, image_for, image_of, name, provide, provide_for, put, removal,
 };
 use snic_api::fleet_v1::answer_request::Part;
-use snic_domain::BitstreamId;
-use snic_fleet::protocol::{Epoch, HostPolicies, HostReport, Numbered, OrderKind};
+use snic_domain::{BitstreamId, DagAttachments};
+use snic_fleet::protocol::{
+    Attachments, Epoch, HostPolicies, HostReport, Numbered, OrderKind, attachments_digest,
+};
 use snic_host_link::{HostLink, LinkSettings};
 
 /// Longest wait for something that must happen; nothing is asserted about how long it takes.
@@ -110,6 +112,74 @@ async fn a_place_that_is_lost_later_is_told() {
     host.fail_later(false);
     orders.send(5, 2, put(8));
     applied(&mut orders, 8).await;
+    link.stop().await;
+}
+
+/// What machines are bound to is told by digest first, to leaders that ask in full, and by change from then on.
+#[tokio::test]
+async fn whatever_leads_packets_to_a_dag_is_told() {
+    let authority = Authority::new();
+    let host = MemoryHost::new(&authority);
+    let mut replica = Replica::start(&authority).await;
+    let link = link(&[&replica], &host);
+    let mut orders = within(replica.linked()).await;
+    orders.send(5, 1, put(7));
+    applied(&mut orders, 7).await;
+    host.bind(name(), 1);
+    let one: Attachments = [(name(), DagAttachments { machines: 1, rules: 0 })].into();
+    let digest = attachments_digest(&one);
+    let is_it = |report| match report {
+        HostReport::Beat { attachments, .. } => (attachments == Some(digest)).then_some(()),
+        HostReport::Attachments { .. } => panic!("nobody has asked"),
+        _ => None,
+    };
+    report(&mut orders, is_it).await;
+    orders.send(5, 2, OrderKind::ListAttachments);
+    let told = |report| match report {
+        HostReport::Attachments { is_all, dags, .. } => Some((is_all, dags)),
+        _ => None,
+    };
+    assert_eq!(report(&mut orders, told).await, (true, one));
+    host.bind(name(), 0);
+    let none = [(name(), DagAttachments::default())].into();
+    assert_eq!(report(&mut orders, told).await, (false, none), "what has changed");
+    link.stop().await;
+}
+
+/// A move's removal is refused while a machine is bound, and the refusal says where the DAG is.
+#[tokio::test]
+async fn what_a_machine_is_bound_to_is_not_removed_by_a_move() {
+    let authority = Authority::new();
+    let host = MemoryHost::new(&authority);
+    let mut replica = Replica::start(&authority).await;
+    let link = link(&[&replica], &host);
+    let mut orders = within(replica.linked()).await;
+    orders.send(5, 1, put(7));
+    applied(&mut orders, 7).await;
+    host.bind(name(), 1);
+    let release =
+        || OrderKind::Remove { name: name(), card: replica::card(), serial: 7, if_detached: true };
+    orders.send(5, 2, release());
+    let kept = report(&mut orders, |report| match report {
+        HostReport::Kept { serial, .. } => Some(serial),
+        HostReport::Removed { .. } => panic!("a machine is bound to it"),
+        _ => None,
+    });
+    assert_eq!(kept.await, 7);
+    assert_eq!(host.said().len(), 2, "{:?}", host.said());
+    // Nor when it has no place any more: it waits there.
+    host.fail_later(true);
+    tokio::time::sleep(Duration::from_millis(1_700)).await;
+    assert_eq!(host.said().len(), 2, "{:?}", host.said());
+    host.fail_later(false);
+    host.bind(name(), 0);
+    orders.send(5, 3, release());
+    let gone = report(&mut orders, |report| match report {
+        HostReport::Removed { serial, .. } => Some(serial),
+        _ => None,
+    });
+    assert_eq!(gone.await, 7);
+    assert_eq!(host.said().last(), Some(&Said::Withdrawn(name())));
     link.stop().await;
 }
 

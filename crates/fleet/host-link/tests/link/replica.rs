@@ -306,7 +306,7 @@ pub fn dag_of(id: &str, serial: u64, spec: DagSpec) -> OrderKind {
 }
 
 pub fn removal(serial: u64) -> OrderKind {
-    OrderKind::Remove { name: name(), card: card(), serial }
+    OrderKind::Remove { name: name(), card: card(), serial, if_detached: false }
 }
 
 pub fn image_of(id: &str) -> Vec<u8> {

@@ -7,8 +7,8 @@ use snic_controller::{
     Reply, Request,
 };
 use snic_domain::{
-    Bitstream, BitstreamId, Caller, CardId, DagName, Digest, NtType, NtTypeId, RegionId,
-    RegionState,
+    Bitstream, BitstreamId, Caller, CardId, DagAttachments, DagName, Digest, NtType, NtTypeId,
+    RegionId, RegionState,
 };
 use snic_front::share::{CallerFlow, CallerLevel};
 
@@ -62,6 +62,14 @@ impl ControlPlane {
             names.into_iter().map(of).collect()
         })
         .await
+    }
+
+    /// Whatever leads packets to DAGs that the fleet assigned.
+    ///
+    /// # Errors
+    /// The control plane has ended, or too many calls wait.
+    pub async fn attachments(&self) -> Result<BTreeMap<DagName, DagAttachments>, ShellError> {
+        self.read_for_fleet(Controller::attachments).await
     }
 
     /// Provisions of the fleet, with their numbers.

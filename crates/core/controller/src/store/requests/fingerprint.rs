@@ -100,7 +100,9 @@ fn fleet_change(change: &FleetChange) -> serde_json::Result<Vec<u8>> {
             let tenant = (tenant, tenant_number);
             list(("assign-dag", name, tenant, spec, (&to.card, to.serial)))
         }
-        FleetChange::Withdraw { name, card } => list(("withdraw-dag", name, card)),
+        FleetChange::Withdraw { name, card, if_detached } => {
+            list(("withdraw-dag", name, card, if_detached))
+        }
         FleetChange::Provide { what, number } => list(("provide", what, number)),
         FleetChange::Retire { name, number } => list(("retire", name, number)),
     }
