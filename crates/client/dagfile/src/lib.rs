@@ -8,6 +8,7 @@
 //! packet_sizes: imix           # optional: imix, one size (64), or a mix ({64: 7, 594: 4, 1518: 1})
 //! trusted_tenants: [acme]      # optional: tenants whose own images the packets may pass
 //! card_affinity: {with: [db], apart_from: [web-2], preferred: true}   # optional: DAGs on the same card, or not
+//! placement: {zones: [z1], order: spread}   # optional, in a fleet: where it may go
 //! latency_sensitive: true      # optional: low latency matters more than threads
 //! refuse_idle_tasks: true      # optional: refused where a task would pass packets on unchanged
 //! labels: {app: web}           # optional: for filters of lists
@@ -44,6 +45,7 @@ mod documents;
 mod notes;
 mod object;
 mod packet_sizes;
+mod placement;
 mod places;
 mod problem;
 pub mod quantity;
@@ -87,7 +89,7 @@ const OUTPUT_ONLY: [&str; 15] = [
     "update_time",
     "warnings",
 ];
-const KEYS: &str = "name, tenant, bandwidth, form, packet_sizes, trusted_tenants, card_affinity, latency_sensitive, refuse_idle_tasks, labels, description, configuration, and chain or nodes and edges";
+const KEYS: &str = "name, tenant, bandwidth, form, packet_sizes, trusted_tenants, card_affinity, placement, latency_sensitive, refuse_idle_tasks, labels, description, configuration, and chain or nodes and edges";
 
 /// A DAG file, checked as far as possible without the server.
 #[derive(Debug, Clone, PartialEq)]
@@ -205,6 +207,7 @@ impl Reader<'_> {
                 .unwrap_or_default(),
             trusted_tenants: trusted.unwrap_or_default(),
             card_affinity: affinity.flatten(),
+            placement: fields.placement.map(placement::placement).transpose()?.flatten(),
             latency_sensitive: latency_sensitive.unwrap_or_default(),
             refuse_idle_tasks: refuse_idle_tasks.unwrap_or_default(),
             labels: fields.labels.map(notes::labels).transpose()?.unwrap_or_default(),
@@ -286,6 +289,7 @@ struct Fields<'a> {
     packet_sizes: Option<&'a YamlNode>,
     trusted_tenants: Option<&'a YamlNode>,
     card_affinity: Option<&'a YamlNode>,
+    placement: Option<&'a YamlNode>,
     latency_sensitive: Option<&'a YamlNode>,
     refuse_idle_tasks: Option<&'a YamlNode>,
     labels: Option<&'a YamlNode>,
@@ -309,6 +313,7 @@ impl<'a> Fields<'a> {
                 "packet_sizes" => &mut fields.packet_sizes,
                 "trusted_tenants" => &mut fields.trusted_tenants,
                 "card_affinity" => &mut fields.card_affinity,
+                "placement" => &mut fields.placement,
                 "latency_sensitive" => &mut fields.latency_sensitive,
                 "refuse_idle_tasks" => &mut fields.refuse_idle_tasks,
                 "labels" => &mut fields.labels,

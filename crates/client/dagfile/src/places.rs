@@ -23,6 +23,7 @@ impl SourceMap {
             ("dag.packet_sizes", fields.packet_sizes),
             ("dag.trusted_tenants", fields.trusted_tenants),
             ("dag.card_affinity", fields.card_affinity),
+            ("dag.placement", fields.placement),
             ("dag.latency_sensitive", fields.latency_sensitive),
             ("dag.refuse_idle_tasks", fields.refuse_idle_tasks),
             ("dag.etag", fields.etag),

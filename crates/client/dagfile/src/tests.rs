@@ -103,6 +103,37 @@ update_time: 2026-01-01T00:00:00Z
 }
 
 #[test]
+fn a_file_says_where_in_a_fleet_a_dag_may_go() {
+    use snic_api::v1::{Placement, placement::Order};
+    let of = |text: &str| {
+        let file = format!("bandwidth: 1Gbps\nchain: nat\nplacement: {text}\n");
+        parse("x", &file).expect(text).resource_of("tenants/acme").placement
+    };
+    let all = "{zones: [z1, z2], racks: [r1], hosts: [h1], apart_from_hosts: [hosts/h2], card_models: [sim-16], \
+               host_labels: {gpu: yes}, order: spread}";
+    let text = |of: &[&str]| of.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let expected = Placement {
+        zones: text(&["z1", "z2"]),
+        racks: text(&["r1"]),
+        hosts: text(&["hosts/h1"]),
+        apart_from_hosts: text(&["hosts/h2"]),
+        card_models: text(&["sim-16"]),
+        host_labels: [("gpu".to_owned(), "yes".to_owned())].into(),
+        order: Order::Spread.into(),
+    };
+    assert_eq!(of(all), Some(expected));
+    assert_eq!(
+        of("{order: ORDER_LOADED}").map(|of| of.order()),
+        Some(Order::Loaded),
+        "as output has it"
+    );
+    assert_eq!(of("null"), None);
+    let wrong = "bandwidth: 1Gbps\nchain: nat\nplacement: {order: nearest}\n";
+    let wrong = format!("{:?}", parse("x", wrong).expect_err("no such order"));
+    assert!(wrong.contains("unknown order"), "{wrong}");
+}
+
+#[test]
 fn an_affinity_names_dags_by_id_or_full_name() {
     let read = |text: &str| {
         let file = format!("bandwidth: 1Gbps\nchain: nat\ncard_affinity: {text}\n");

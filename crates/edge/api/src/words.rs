@@ -47,6 +47,7 @@ words! {
     "KIND_" v1::measured_part::Kind;
     "LIMITER_" v1::fairness::Limiter;
     "MEMORY_KIND_" v1::MemoryKind;
+    "ORDER_" v1::placement::Order;
     "PLACE_" v1::chain_state::Place;
     "PROCESSOR_KIND_" v1::ProcessorKind;
     "REGION_KIND_" v1::RegionKind;

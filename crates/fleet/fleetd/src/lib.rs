@@ -27,6 +27,7 @@ mod images;
 mod links;
 mod metrics;
 mod passing;
+mod placement;
 mod runner;
 mod serve;
 mod services;

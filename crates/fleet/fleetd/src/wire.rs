@@ -13,6 +13,8 @@ use snic_fleet::protocol::{
 use snic_fleet::records::{HostRecord, RecordMeta, Unplaced};
 use snic_front::configurations;
 
+use crate::placement;
+
 pub(crate) fn tenant(of: &FleetTenant) -> v1::Tenant {
     let usage = &of.usage;
     v1::Tenant {
@@ -79,6 +81,7 @@ pub(crate) fn dag(of: &FleetDag, reader: &Caller) -> v1::Dag {
         packet_sizes: dag::packet_sizes_to_wire(&of.spec.packet_sizes),
         trusted_tenants: of.spec.trusted_tenants.iter().map(name::of_tenant).collect(),
         card_affinity: dag::affinity_to_wire(&of.spec.card_affinity),
+        placement: placement::to_wire(&of.constraints, of.policy),
         latency_sensitive: of.spec.latency_sensitive,
         refuse_idle_tasks: of.spec.refuse_idle_tasks,
         labels: of.spec.notes.labels.as_map().clone(),

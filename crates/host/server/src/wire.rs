@@ -128,6 +128,7 @@ pub(crate) fn dag(view: &DagView, reader: DagReader<'_>) -> v1::Dag {
         packet_sizes: dag::packet_sizes_to_wire(&view.spec.packet_sizes),
         trusted_tenants: view.spec.trusted_tenants.iter().map(name::of_tenant).collect(),
         card_affinity: dag::affinity_to_wire(&view.spec.card_affinity),
+        placement: None, // where in a fleet it may go the fleet knows
         latency_sensitive: view.spec.latency_sensitive,
         refuse_idle_tasks: view.spec.refuse_idle_tasks,
         labels: view.spec.notes.labels.as_map().clone(),

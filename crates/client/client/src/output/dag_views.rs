@@ -2,7 +2,8 @@
 
 use snic_api::convert::{self, object};
 use snic_api::render::cut;
-use snic_api::v1::{CardAffinity, Dag, DagTraffic, NtDrops};
+use snic_api::v1::{CardAffinity, Dag, DagTraffic, NtDrops, Placement};
+use snic_api::words::EnumWord as _;
 
 use super::Style;
 use super::table::table;
@@ -58,6 +59,25 @@ pub(super) fn nt_drops(drops: &[NtDrops]) -> String {
     let types = drops.chunk_by(|one, next| one.nt_type == next.nt_type);
     let types = types.map(|of| format!("{}: {}", id(&of[0].nt_type), reasons(of)));
     types.collect::<Vec<_>>().join("; ")
+}
+
+/// Where in a fleet a DAG may go, such as `zones z1, z2; spread`.
+pub(super) fn placement(of: &Placement) -> String {
+    let hosts = |of: &[String]| of.iter().map(|host| id(host).to_owned()).collect::<Vec<_>>();
+    let labels = of.host_labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let lists = [
+        ("zones", of.zones.clone()),
+        ("racks", of.racks.clone()),
+        ("hosts", hosts(&of.hosts)),
+        ("apart from", hosts(&of.apart_from_hosts)),
+        ("cards", of.card_models.clone()),
+        ("labels", labels),
+    ];
+    let lists = lists.into_iter().filter(|(_, of)| !of.is_empty());
+    let mut parts: Vec<String> =
+        lists.map(|(what, of)| format!("{what} {}", of.join(", "))).collect();
+    parts.extend((of.order != 0).then(|| of.order().word().to_owned()));
+    parts.join("; ")
 }
 
 /// DAGs that it shares a card with, and those that it does not.

@@ -104,6 +104,7 @@ pub fn web() -> Dag {
         ],
         trusted_tenants: Vec::new(),
         card_affinity: None,
+        placement: None,
         latency_sensitive: false,
         refuse_idle_tasks: false,
         labels: Default::default(),

@@ -12,7 +12,9 @@ use snic_api::words::EnumWord as _;
 use super::Style;
 pub use super::card_views::cards;
 use super::card_views::{device_rows, port_rows, programs};
-use super::dag_views::{affinity, configurations, drops, packet_sizes, task_drops, traffic};
+use super::dag_views::{
+    affinity, configurations, drops, packet_sizes, placement, task_drops, traffic,
+};
 use super::explain::push;
 use super::images;
 use super::latency_views;
@@ -77,6 +79,7 @@ pub fn dag(dag: &Dag, style: Style) -> String {
                 dag.trusted_tenants.iter().map(|name| id(name)).collect::<Vec<_>>().join(", "),
             ),
             ("Affinity", dag.card_affinity.as_ref().map(affinity).unwrap_or_default()),
+            ("May go to", dag.placement.as_ref().map(placement).unwrap_or_default()),
             ("Prefers", if dag.latency_sensitive { "low latency" } else { "" }.to_owned()),
             ("Refuses", if dag.refuse_idle_tasks { "idle tasks" } else { "" }.to_owned()),
             (

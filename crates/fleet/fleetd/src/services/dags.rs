@@ -9,7 +9,6 @@ use snic_api::v1::dag_service_server::DagService;
 use snic_api::v1::operation_metadata::Verb;
 use snic_domain::limits::DAG_BATCH_MAX;
 use snic_domain::{Caller, DagName};
-use snic_fleet::placement::{CardConstraints, CardPolicy};
 use snic_fleet::protocol::{
     FleetCommand, FleetDag, FleetItem, FleetList, FleetName, FleetReply, NewFleetDag, PlacedDag,
 };
@@ -21,7 +20,7 @@ use tonic::{Request, Response};
 
 use super::watching::{Event, Events, WatchSpec, dag_of};
 use super::{RpcResult, Services, tenant_of_list, unexpected};
-use crate::{explanation, wire};
+use crate::{explanation, placement, wire};
 
 #[tonic::async_trait]
 impl DagService for Services {
@@ -128,6 +127,10 @@ impl DagService for Services {
         let request = request.into_inner();
         let wanted = request.dag.ok_or_else(|| ApiError::required("dag"))?;
         let name = name::dag("dag.name", &wanted.name).map_err(ApiError::from)?;
+        if let Some(placement) = &wanted.placement {
+            let stored = self.dag(&caller, name.clone()).await?;
+            placement::check_same(placement, (&stored.constraints, stored.policy))?;
+        }
         let mut patch = dag::patch(&wanted, request.update_mask.as_ref())?;
         if let Some(nodes) = patch.nodes.as_mut()
             && configurations::name_secrets(nodes, &wanted.etag)?
@@ -287,7 +290,7 @@ impl Services {
         let wanted = request.dag.ok_or_else(|| ApiError::required("dag"))?;
         let spec = dag::spec(&wanted)?;
         configurations::check(&self.0.workshop, caller, &spec.nodes).await?;
-        let (constraints, policy) = (CardConstraints::default(), CardPolicy::default());
+        let (constraints, policy) = placement::read(wanted.placement.as_ref())?;
         Ok(NewFleetDag { name: DagName { tenant, dag }, spec, constraints, policy })
     }
 

@@ -161,6 +161,7 @@ fn read(parent: &str, request: v1::CreateDagRequest) -> Result<NewDag, ApiError>
     }
     let id = id("dag_id", &dag_id).map_err(ApiError::from)?;
     let wanted = wanted.ok_or_else(|| ApiError::required("dag"))?;
+    super::dags::check_placement(&wanted)?;
     let spec = dag::spec(&wanted)?;
     Ok(NewDag { id, spec })
 }

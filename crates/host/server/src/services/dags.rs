@@ -28,6 +28,19 @@ struct Proposal {
     validate_only: bool,
 }
 
+/// Refuses what only a fleet can look at.
+///
+/// # Errors
+/// The DAG says where in a fleet it may go.
+pub(super) fn check_placement(wanted: &v1::Dag) -> Result<(), ApiError> {
+    if wanted.placement.is_none() {
+        return Ok(());
+    }
+    let text = "a host has no zones, racks and other hosts to choose from; leave it out, or create the DAG at the \
+                fleet's endpoint";
+    Err(ApiError::in_field(v1::ErrorReason::InvalidField, "dag.placement", text))
+}
+
 #[tonic::async_trait]
 impl DagService for Services {
     async fn create_dag(
@@ -39,6 +52,7 @@ impl DagService for Services {
         let tenant = name::tenant("parent", &request.parent).map_err(ApiError::from)?;
         let dag_id = id("dag_id", &request.dag_id).map_err(ApiError::from)?;
         let wanted = request.dag.ok_or_else(|| ApiError::required("dag"))?;
+        check_placement(&wanted)?;
         let spec = dag::spec(&wanted)?;
         configurations::check(&self.0.workshop, &caller, &spec.nodes).await?;
         let name = DagName { tenant, dag: dag_id };
@@ -110,6 +124,7 @@ impl DagService for Services {
         let request = request.into_inner();
         let wanted = request.dag.ok_or_else(|| ApiError::required("dag"))?;
         let name = name::dag("dag.name", &wanted.name).map_err(ApiError::from)?;
+        check_placement(&wanted)?;
         let mut patch = dag::patch(&wanted, request.update_mask.as_ref())?;
         if let Some(nodes) = patch.nodes.as_mut()
             && configurations::name_secrets(nodes, &wanted.etag)?

@@ -1,0 +1,189 @@
+//! Where a DAG may go, as its tenant says it.
+
+use std::collections::BTreeSet;
+
+use snic_api::convert::{FieldProblem, Problems};
+use snic_api::error::ApiError;
+use snic_api::v1;
+use snic_api::v1::placement::Order;
+use snic_domain::CardModel;
+use snic_fleet::placement::{CardConstraints, CardPolicy};
+use snic_fleet::{HostId, RackId, ZoneId};
+
+/// Most values of each list: each is looked at for each host.
+const VALUES_MAX: usize = 64;
+
+/// Constraints and the order of cards of a new DAG; none where it says nothing.
+///
+/// # Errors
+/// All invalid fields, by name.
+pub(crate) fn read(
+    wire: Option<&v1::Placement>,
+) -> Result<(CardConstraints, CardPolicy), ApiError> {
+    let Some(wire) = wire else { return Ok(Default::default()) };
+    let mut problems = Problems::default();
+    let too_many = |field: &str, count: usize| {
+        let rule = format!("{count} values; at most {VALUES_MAX} are allowed");
+        (count > VALUES_MAX).then(|| FieldProblem::invalid(format!("dag.placement.{field}"), rule))
+    };
+    let lists = [
+        ("zones", wire.zones.len()),
+        ("racks", wire.racks.len()),
+        ("hosts", wire.hosts.len()),
+        ("apart_from_hosts", wire.apart_from_hosts.len()),
+        ("card_models", wire.card_models.len()),
+        ("host_labels", wire.host_labels.len()),
+    ];
+    for problem in lists.into_iter().filter_map(|(field, count)| too_many(field, count)) {
+        let _ = problems.keep::<()>(Err(problem));
+    }
+    problems.finish()?;
+    let mut problems = Problems::default();
+    let model = |field: String, text: &str| {
+        CardModel::new(text).map_err(|error| FieldProblem::invalid(field, error))
+    };
+    let constraints = CardConstraints {
+        zones: each(&mut problems, "zones", &wire.zones, |field, text| {
+            ZoneId::new(text).map_err(|error| FieldProblem::invalid(field, error))
+        }),
+        racks: each(&mut problems, "racks", &wire.racks, |field, text| {
+            RackId::new(text).map_err(|error| FieldProblem::invalid(field, error))
+        }),
+        hosts: each(&mut problems, "hosts", &wire.hosts, host),
+        apart_from_hosts: each(&mut problems, "apart_from_hosts", &wire.apart_from_hosts, host),
+        models: each(&mut problems, "card_models", &wire.card_models, model),
+        labels: wire.host_labels.clone(),
+        ..CardConstraints::default()
+    };
+    let order = problems.keep(order(wire.order));
+    problems.finish()?;
+    Ok((constraints, order.unwrap_or_default()))
+}
+
+fn host(field: String, text: &str) -> Result<HostId, FieldProblem> {
+    let Some(id) = text.strip_prefix("hosts/") else {
+        return Err(FieldProblem::invalid(field, format!("{text:?} is not like hosts/HOST")));
+    };
+    HostId::new(id).map_err(|error| FieldProblem::invalid(field, error))
+}
+
+fn order(of: i32) -> Result<CardPolicy, FieldProblem> {
+    match Order::try_from(of) {
+        Ok(Order::Unspecified | Order::Pack) => Ok(CardPolicy::Pack),
+        Ok(Order::Spread) => Ok(CardPolicy::Spread),
+        Ok(Order::Headroom) => Ok(CardPolicy::Headroom),
+        Ok(Order::Loaded) => Ok(CardPolicy::Loaded),
+        Err(_) => Err(FieldProblem::invalid(
+            "dag.placement.order".to_owned(),
+            format!("{of} is not a known order"),
+        )),
+    }
+}
+
+fn each<T: Ord>(
+    problems: &mut Problems,
+    list: &str,
+    texts: &[String],
+    parse: impl Fn(String, &str) -> Result<T, FieldProblem>,
+) -> BTreeSet<T> {
+    let parsed = texts.iter().enumerate().filter_map(|(index, text)| {
+        problems.keep(parse(format!("dag.placement.{list}[{index}]"), text))
+    });
+    parsed.collect()
+}
+
+/// The same on the wire; `None` where a DAG may go everywhere and cards are filled one by one, as by default.
+pub(crate) fn to_wire(constraints: &CardConstraints, policy: CardPolicy) -> Option<v1::Placement> {
+    fn texts<T: ToString>(of: &BTreeSet<T>) -> Vec<String> {
+        of.iter().map(ToString::to_string).collect()
+    }
+    let hosts = |of: &BTreeSet<HostId>| of.iter().map(|host| format!("hosts/{host}")).collect();
+    let order = match policy {
+        CardPolicy::Pack => Order::Unspecified,
+        CardPolicy::Spread => Order::Spread,
+        CardPolicy::Headroom => Order::Headroom,
+        CardPolicy::Loaded => Order::Loaded,
+    };
+    let wire = v1::Placement {
+        zones: texts(&constraints.zones),
+        racks: texts(&constraints.racks),
+        hosts: hosts(&constraints.hosts),
+        apart_from_hosts: hosts(&constraints.apart_from_hosts),
+        card_models: texts(&constraints.models),
+        host_labels: constraints.labels.clone(),
+        order: order.into(),
+    };
+    (wire != v1::Placement::default()).then_some(wire)
+}
+
+/// Refuses a change of where a DAG may go. What an update says of it is the same, or nothing.
+///
+/// # Errors
+/// It says something else.
+pub(crate) fn check_same(
+    wanted: &v1::Placement,
+    (constraints, policy): (&CardConstraints, CardPolicy),
+) -> Result<(), ApiError> {
+    if read(Some(wanted))? == (constraints.clone(), policy) {
+        return Ok(());
+    }
+    let text = "it is set when the DAG is created, and not changed later; leave it as it is, or delete the DAG and \
+                create it anew";
+    Err(ApiError::in_field(v1::ErrorReason::InvalidField, "dag.placement", text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wire() -> v1::Placement {
+        v1::Placement {
+            zones: vec!["z1".to_owned(), "z2".to_owned()],
+            racks: vec!["r1".to_owned()],
+            hosts: vec!["hosts/h1".to_owned()],
+            apart_from_hosts: vec!["hosts/h2".to_owned()],
+            card_models: vec!["sim-16".to_owned()],
+            host_labels: [("gpu".to_owned(), "yes".to_owned())].into(),
+            order: Order::Headroom.into(),
+        }
+    }
+
+    #[test]
+    fn a_placement_is_read_and_shown_as_it_was_said() {
+        let (constraints, policy) = read(Some(&wire())).expect("it is valid");
+        assert_eq!((constraints.zones.len(), policy), (2, CardPolicy::Headroom));
+        assert_eq!(to_wire(&constraints, policy), Some(wire()));
+        let nothing = read(None).expect("it is valid");
+        assert_eq!(to_wire(&nothing.0, nothing.1), None);
+        let pack = v1::Placement { order: Order::Pack.into(), ..Default::default() };
+        let said = read(Some(&pack)).expect("it is valid");
+        assert_eq!(said, nothing, "the default");
+    }
+
+    #[test]
+    fn a_wrong_value_is_named() {
+        let wrong = v1::Placement {
+            zones: vec!["z1".to_owned(), "Z!".to_owned()],
+            hosts: vec!["h1".to_owned()],
+            order: 99,
+            ..Default::default()
+        };
+        let text = format!("{:?}", read(Some(&wrong)).expect_err("three values are wrong"));
+        for field in ["placement.zones[1]", "placement.hosts[0]", "placement.order"] {
+            assert!(text.contains(field), "{field}: {text}");
+        }
+        let many = (0..65).map(|of| format!("z{of}")).collect();
+        let many = v1::Placement { zones: many, ..Default::default() };
+        let text = read(Some(&many)).expect_err("64 are allowed").to_string();
+        assert!(text.contains("65 values; at most 64"), "{text}");
+    }
+
+    #[test]
+    fn a_placement_stays_as_it_is() {
+        let (constraints, policy) = read(Some(&wire())).expect("it is valid");
+        check_same(&wire(), (&constraints, policy)).expect("it is the same");
+        let other = v1::Placement { zones: vec!["z1".to_owned()], ..wire() };
+        let text = check_same(&other, (&constraints, policy)).expect_err("another").to_string();
+        assert!(text.contains("create it anew"), "{text}");
+    }
+}
