@@ -55,4 +55,13 @@ mod tests {
         assert!(DagAttachments::default().is_none());
         assert!(!DagAttachments { machines: 0, rules: 1 }.is_none());
     }
+
+    /// Hosts and replicas of neighbouring versions exchange it.
+    #[test]
+    fn attachments_have_the_same_form_in_every_version() {
+        let of = DagAttachments { machines: 2, rules: 1 };
+        let json = serde_json::to_string(&of).expect("numbers");
+        assert_eq!(json, r#"{"machines":2,"rules":1}"#);
+        assert_eq!(serde_json::from_str::<DagAttachments>(&json).expect("our own"), of);
+    }
 }

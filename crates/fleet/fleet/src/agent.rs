@@ -315,7 +315,7 @@ impl HostAgent {
         Some(AgentEffect::Serve { name, spec, place, tenant, changes })
     }
 
-    /// What goes only if nothing leads packets to it counts as served until it is gone.
+    /// A DAG that goes only if nothing leads packets to it counts as served until it is gone.
     fn remove(
         &mut self,
         name: DagName,

@@ -7,7 +7,7 @@
 //!                                      or it goes back to the old place
 //! ```
 //!
-//! What hosts report is as old as their last report, so that it only decides what is tried. Whether a machine is cut off the
+//! The facts are as old as a host's last report, so that they only decide what is tried. Whether a machine is cut off the
 //! host decides, in one step with the removal. A lost host is not asked: its DAGs move by what it said last, and when it
 //! is back it keeps those to which something leads by now. A host that does not say is taken to have machines everywhere.
 

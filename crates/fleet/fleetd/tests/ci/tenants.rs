@@ -2,13 +2,14 @@
 
 use snic_api::convert::nt_type::nt_type_to_wire;
 use snic_api::v1;
+use snic_api::v1::dag_service_client::DagServiceClient;
 use snic_api::v1::network_task_service_client::NetworkTaskServiceClient;
 use snic_api::v1::tenant_service_client::TenantServiceClient;
 use tonic::Code;
 
 use crate::cluster::{Cluster, in_time, runtime};
 use crate::host;
-use crate::rig::{Rig, nt};
+use crate::rig::{Client, Rig, nt};
 
 const UUID: &str = "123e4567-e89b-42d3-a456-426614174000";
 const CHAIN: [&str; 2] = ["firewall", "nat"];
@@ -49,6 +50,8 @@ fn what_one_replica_took_all_others_show() {
         let shown = rig.client(other, "operator/root").await.dag("acme", "web").await.unwrap();
         assert!(shown.conditions.iter().any(|one| one.message.contains("h1")), "{shown:?}");
 
+        where_it_may_go(&acme).await;
+
         // For another tenant it is as absent as what never was, to the byte but for the name.
         let globex = rig.client(other, "tenant/globex").await;
         let foreign = globex.dag("acme", "web").await.unwrap_err();
@@ -61,6 +64,40 @@ fn what_one_replica_took_all_others_show() {
         assert_ne!(made.code(), Code::Ok);
         running.abort();
     }));
+}
+
+/// A tenant says where a DAG may go, and reads it again; a refusal counts hosts and names none.
+async fn where_it_may_go(acme: &Client) {
+    let wanted = |zone: &str| {
+        let zones = vec![zone.to_owned()];
+        let order = v1::placement::Order::Spread.into();
+        let placement = Some(v1::Placement { zones, order, ..Default::default() });
+        let (id, nt_type) = ("nat".to_owned(), "ntTypes/nat".to_owned());
+        let nodes = vec![v1::dag::Node { id, nt_type, configuration: None }];
+        let (name, bandwidth_bps) = ("tenants/acme/dags/near".to_owned(), 1_000_000);
+        v1::Dag { name, nodes, bandwidth_bps, placement, ..Default::default() }
+    };
+    let create = |zone: &str| v1::CreateDagRequest {
+        parent: "tenants/acme".to_owned(),
+        dag_id: "near".to_owned(),
+        dag: Some(wanted(zone)),
+        ..Default::default()
+    };
+    let mut dags = DagServiceClient::new(acme.0.clone());
+    let refused = dags.create_dag(create("z9")).await.unwrap_err();
+    assert!(refused.message().contains("1 in another zone"), "{refused:?}");
+    assert!(!refused.message().contains("h1"), "{refused:?}");
+    dags.create_dag(create("z1")).await.unwrap();
+    let shown = acme.dag("acme", "near").await.unwrap();
+    assert_eq!(shown.placement, wanted("z1").placement);
+    let update = |zone: &str| v1::UpdateDagRequest {
+        dag: Some(v1::Dag { bandwidth_bps: 2_000_000, ..wanted(zone) }),
+        update_mask: Some(prost_types::FieldMask { paths: vec!["bandwidth_bps".to_owned()] }),
+        ..Default::default()
+    };
+    let moved = dags.update_dag(update("z2")).await.unwrap_err();
+    assert!(moved.message().contains("create it anew"), "{moved:?}");
+    dags.update_dag(update("z1")).await.unwrap();
 }
 
 /// The dry run of a change is refused as the change is, at any replica, and leaves nothing.

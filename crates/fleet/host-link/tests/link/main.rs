@@ -115,7 +115,7 @@ async fn a_place_that_is_lost_later_is_told() {
     link.stop().await;
 }
 
-/// What machines are bound to is told by digest first, to leaders that ask in full, and by change from then on.
+/// Attachments of DAGs are told by digest first, to leaders that ask in full, and by change from then on.
 #[tokio::test]
 async fn whatever_leads_packets_to_a_dag_is_told() {
     let authority = Authority::new();

@@ -643,6 +643,7 @@ fn invalid_dags() -> Vec<(&'static str, Json, ErrorReason)> {
         {"from_node": "nat", "to_node": "firewall"}, {"from_node": "firewall", "to_node": "nat"},
     ]);
     let too_much = || with(dag(), &json!({"bandwidth_bps": 99_000_000_000_u64}));
+    let placed = json!({"placement": {"zones": ["z1"]}});
     let over_quota = || with(dag(), &json!({"bandwidth_bps": 1_000_000_000_000_u64}));
     use ErrorReason as Is;
     vec![
@@ -653,6 +654,9 @@ fn invalid_dags() -> Vec<(&'static str, Json, ErrorReason)> {
         ("CreateDag", create("new", over_quota()), Is::QuotaExceeded),
         ("CreateDag", create("new", too_much()), Is::InsufficientCapacity),
         ("CreateDag", create("New!", dag()), Is::InvalidField),
+        ("CreateDag", create("new", with(dag(), &placed)), Is::InvalidField),
+        ("BatchCreateDags", batch(with(dag(), &placed)), Is::InvalidField),
+        ("UpdateDag", update(placed), Is::InvalidField),
         (
             "CreateDag",
             json!({"parent": "tenants/none", "dag_id": "x", "dag": dag()}),
