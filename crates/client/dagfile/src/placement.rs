@@ -1,5 +1,7 @@
 //! Where in a fleet a DAG may go. A file may name hosts by their ids alone.
 
+use std::collections::BTreeSet;
+
 use snic_api::v1::Placement;
 use snic_api::v1::placement::Order;
 
@@ -7,6 +9,7 @@ use super::problem::DagFileProblem;
 use super::yaml::YamlNode;
 use super::{items, keyed, notes, text};
 
+/// As servers show it: lists in order, each value once, and nothing for what is so by default.
 /// `{zones: [z1], racks: [r1], hosts: [h1], apart_from_hosts: [h2], card_models: [m], host_labels: {a: b}, order: spread}`.
 pub(crate) fn placement(node: &YamlNode) -> Result<Option<Placement>, DagFileProblem> {
     if node.is_null() {
@@ -23,36 +26,37 @@ pub(crate) fn placement(node: &YamlNode) -> Result<Option<Placement>, DagFilePro
     ];
     let [zones, racks, hosts, apart_from_hosts, card_models, host_labels, order] =
         keyed(node, keys)?;
-    Ok(Some(Placement {
+    let placement = Placement {
         zones: list(zones, "zones")?,
         racks: list(racks, "racks")?,
-        hosts: list(hosts, "hosts")?.into_iter().map(host_name).collect(),
-        apart_from_hosts: list(apart_from_hosts, "apart_from_hosts")?
-            .into_iter()
-            .map(host_name)
-            .collect(),
+        hosts: host_names(list(hosts, "hosts")?),
+        apart_from_hosts: host_names(list(apart_from_hosts, "apart_from_hosts")?),
         card_models: list(card_models, "card_models")?,
         host_labels: host_labels.map(notes::labels).transpose()?.unwrap_or_default(),
         order: order.map(order_of).transpose()?.unwrap_or_default().into(),
-    }))
+    };
+    Ok(Some(placement).filter(|of| *of != Placement::default()))
 }
 
 fn list(node: Option<&YamlNode>, what: &str) -> Result<Vec<String>, DagFileProblem> {
-    match node {
-        Some(node) => items(node, what)?.iter().map(text).collect(),
-        None => Ok(Vec::new()),
-    }
+    let Some(node) = node else { return Ok(Vec::new()) };
+    let values: Result<BTreeSet<String>, _> = items(node, what)?.iter().map(text).collect();
+    Ok(values?.into_iter().collect())
 }
 
-fn host_name(text: String) -> String {
-    if text.starts_with("hosts/") { text } else { format!("hosts/{text}") }
+fn host_names(ids: Vec<String>) -> Vec<String> {
+    let name = |id: String| if id.starts_with("hosts/") { id } else { format!("hosts/{id}") };
+    let names: BTreeSet<String> = ids.into_iter().map(name).collect();
+    names.into_iter().collect()
 }
 
 /// The word of a file, or that of output.
 fn order_of(node: &YamlNode) -> Result<Order, DagFileProblem> {
     let word = text(node)?;
     let name = format!("ORDER_{}", word.to_uppercase());
-    Order::from_str_name(&name).or_else(|| Order::from_str_name(&word)).ok_or_else(|| {
+    let order = Order::from_str_name(&name).or_else(|| Order::from_str_name(&word));
+    let order = order.map(|of| if of == Order::Pack { Order::Unspecified } else { of });
+    order.ok_or_else(|| {
         let problem = DagFileProblem::new(node.span.clone(), format!("unknown order {word:?}"));
         problem.help("write pack, spread, headroom or loaded")
     })

@@ -128,6 +128,8 @@ fn a_file_says_where_in_a_fleet_a_dag_may_go() {
         "as output has it"
     );
     assert_eq!(of("null"), None);
+    assert_eq!(of("{order: pack}"), None, "as by default");
+    assert_eq!(of("{zones: [z2, z1, z2]}").map(|of| of.zones), Some(text(&["z1", "z2"])));
     let wrong = "bandwidth: 1Gbps\nchain: nat\nplacement: {order: nearest}\n";
     let wrong = format!("{:?}", parse("x", wrong).expect_err("no such order"));
     assert!(wrong.contains("unknown order"), "{wrong}");

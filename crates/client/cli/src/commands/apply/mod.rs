@@ -141,6 +141,8 @@ async fn apply(
             let optional = super::dag::IN_FILES.iter().filter(|path| !paths.contains(path));
             let named: Vec<&str> = optional.copied().filter(|path| document.has(path)).collect();
             paths.extend(named);
+            // What differs there is refused, rather than left as it is.
+            paths.extend(document.has("placement").then_some("placement"));
             let wanted = (file.resource_of(parent), paths.into_iter().map(str::to_owned).collect());
             match apply_as::<Dag>(client, target, wanted, dry).await {
                 Err(failure) => Err(hints::in_file(client, &file, failure).await),
