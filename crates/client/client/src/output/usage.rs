@@ -87,7 +87,7 @@ mod tests {
             ..UsageEntry::default()
         };
         let style = Style { is_colour: false, width: crate::output::WIDTH, now: UNIX_EPOCH };
-        let plain = table(&[entry.clone()], style);
+        let plain = table(std::slice::from_ref(&entry), style);
         assert!(plain.contains("acme/web") && plain.contains("1.500"), "{plain}");
         assert!(plain.contains("1.234") && !plain.contains("DROPPED"), "{plain}");
         assert!(!plain.contains("FROM") && !plain.contains("CARD"), "{plain}");
