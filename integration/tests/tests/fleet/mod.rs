@@ -9,6 +9,7 @@ pub mod cluster;
 mod faults;
 mod history;
 mod large;
+mod machines;
 pub mod network;
 mod passing;
 mod policies;

@@ -44,7 +44,7 @@ async fn a_tcp_stream_within_its_promise_loses_less_than_a_thousandth() {
         println!("not run: {why}");
         return;
     }
-    let net = Net::new("snk").await;
+    let net = Net::new("snp").await;
     // No more than what is promised, as on a card whose neighbours use the rest.
     for (file, text) in [
         ("autoscaling.toml", "enabled = false\n"),

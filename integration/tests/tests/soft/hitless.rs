@@ -153,7 +153,7 @@ async fn no_change_of_what_packets_pass_loses_one() {
         println!("not run: {why}");
         return;
     }
-    let (mut net, _server) = with_small_instances("snh", 1, PROMISED).await;
+    let (mut net, _server) = with_small_instances("snr", 1, PROMISED).await;
     during(&mut net, "make-before-break", 10, async |net| {
         let to = spec(&["firewall", "nat"], PROMISED);
         let operation = net.client.update_dag(&dag(), &to).await.expect("there is room");
@@ -198,7 +198,7 @@ async fn a_region_is_switched_to_another_tenant_and_no_packet_is_lost() {
         println!("not run: {why}");
         return;
     }
-    let (mut net, _server) = with_small_instances("sni", 1, 7).await;
+    let (mut net, _server) = with_small_instances("snt", 1, 7).await;
     // In no bitstream together with the other DAG's NT.
     create_other(&net, &["dfadd"], 7).await;
     let operate = |line: &str| commands::operate(&net.home, line).expect("an operator may");

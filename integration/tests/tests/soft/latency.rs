@@ -42,7 +42,7 @@ async fn a_task_that_delays_packets_is_what_ping_waits_for_and_what_the_card_say
     }
     let mut catalogue = catalogue_of("slow");
     catalogue.nt_types[0].latency = DELAY;
-    let net = Net::furnished("snl", 1, "", &catalogue).await;
+    let net = Net::furnished("snv", 1, "", &catalogue).await;
     // With that latency few packets a second find room on the card.
     let spec = DagSpec { bandwidth: Bandwidth::from_mbps(5), ..chain(&[("slow", None)]) };
     net.create_with(&spec).await;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Mutex;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -151,6 +152,10 @@ impl Net {
         settings: &str,
         catalogue: &Catalogue,
     ) -> Self {
+        // Tests run beside each other: two with devices of one name would take each other's.
+        static NAMES: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+        let is_new = NAMES.lock().expect("no test holds it").insert(name.to_owned());
+        assert!(is_new, "another test has devices named {name}");
         let home = Home::new();
         let [uplink, function, next] = ["up", "f0", "f1"].map(|port| format!("{name}{port}"));
         let ports = [&uplink, &function, &next].map(|port| format!("tap:{port}"));

@@ -71,7 +71,7 @@ async fn a_tenant_is_told_why_its_tasks_drop_packets() {
         return;
     }
     let metrics = free_address();
-    let net = Net::with("snk", &format!("[telemetry]\nprometheus = \"{metrics}\"")).await;
+    let net = Net::with("snq", &format!("[telemetry]\nprometheus = \"{metrics}\"")).await;
     net.create_with(&chain(&[("firewall", Some(json!({"rules": [], "non_ip": "accept"})))])).await;
     assert!(!net.guest.run("ping -c 3 -i 0.05 -W 1 10.77.0.2").status.success());
     let endpoint = format!("unix:{}", net.home.socket().display());
