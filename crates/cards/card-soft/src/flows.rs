@@ -83,7 +83,7 @@ struct FlowSlot {
     steps_made: usize,
 }
 
-/// The table.
+/// All flows of a card that have rules, with the tenants that they count for.
 #[derive(Debug)]
 pub(crate) struct FlowTable {
     index: HashMap<DagFlow, u32>,

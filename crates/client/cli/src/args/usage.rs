@@ -7,14 +7,14 @@ use snic_api::v1::UsageGrouping;
 
 use super::audit::{Moment, moment};
 
-/// `snicctl usage`.
+/// Arguments behind `snicctl usage`: a verb, or the selection that is shown.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct UsageOptions {
     /// Verb; without one, usage is shown.
     #[command(subcommand)]
     pub verb: Option<UsageVerb>,
-    /// Selection.
+    /// Usage to show where there is no verb.
     #[command(flatten)]
     pub query: UsageQuery,
 }
@@ -53,7 +53,7 @@ pub struct UsageQuery {
     pub by: UsageBy,
 }
 
-/// `snicctl usage export`.
+/// Arguments behind `snicctl usage export`.
 #[derive(Debug, Args)]
 #[command(after_help = "With --format focus, steps are of 1h or 1d, without --step 1d, and begin \
 and end with an hour or a day in UTC; without --to the export ends with the last step that is \
@@ -65,7 +65,7 @@ pub struct UsageExport {
     /// File with the operator's prices, for --format focus
     #[arg(long, value_name = "FILE", required_if_eq("format", "focus"))]
     pub prices: Option<PathBuf>,
-    /// Selection.
+    /// Usage to export.
     #[command(flatten)]
     pub query: UsageQuery,
 }

@@ -25,7 +25,7 @@ const CAUSES: [&str; 10] = [
 
 /// Values of a column, one from each entry.
 pub enum Values {
-    /// Names.
+    /// Resource names, such as `tenants/acme`; empty where an entry is of several.
     Text(fn(&UsageEntry) -> &str),
     /// Seconds since 1970.
     Time(fn(&UsageEntry) -> u64),
