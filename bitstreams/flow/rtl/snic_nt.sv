@@ -11,10 +11,11 @@ interface snic_nt_stream #(
 );
     // What the shell knows of a packet before its first byte.
     typedef struct packed {
-        logic [15:0] uid;     // the packet's DAG
-        logic [15:0] bytes;   // length of the packet
-        logic [31:0] tag;     // of the shell: goes out as it came in
-        logic        drop;    // out: the packet ends here
+        logic [31:0] uid;             // the packet's DAG
+        logic [31:0] configuration;   // tag of the DAG's configurations; zero where it has none
+        logic [15:0] bytes;           // length of the packet
+        logic [31:0] tag;             // of the shell: goes out as it came in
+        logic        drop;            // out: the packet ends here
     } descriptor_t;
 
     logic                 valid;
@@ -101,7 +102,7 @@ interface snic_nt_state (
     } command_t;
 
     command_t     command;
-    logic [15:0]  uid;
+    logic [31:0]  uid;
     logic [23:0]  word;
     logic         valid;
     logic         ready;

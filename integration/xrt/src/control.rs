@@ -44,6 +44,8 @@ pub struct DeviceReport {
     pub loads: u64,
     /// Every counter and every table word that is not zero, by address.
     pub registers: Vec<(Address, u32)>,
+    /// Configurations that NTs hold: region and slot, UID of the DAG, words.
+    pub held: Vec<([u8; 2], u32, Vec<u32>)>,
 }
 
 /// Sends traffic at DAGs, by the raw form of their UIDs, and waits until the last packet is out;
@@ -83,7 +85,7 @@ pub fn dump(card: &mut SimCard) -> Vec<(Address, u32)> {
     counters
         .chain(bank)
         .chain(regions)
-        .filter(|at| is_register(*at))
+        .filter(|at| is_register(*at) && !(WINDOW..WINDOW + WINDOW_BYTES).contains(at))
         .map(|at| (at, card.read(at).expect("the card answers")))
         .filter(|(_, word)| *word != 0)
         .collect()
@@ -108,7 +110,9 @@ pub fn listen(path: &Path, shared: &Arc<Shared>, card: &SharedSimCard) -> io::Re
             Ask::Report => card.with(dump),
         };
         let loads = card.with(|card| card.accesses().loads);
-        let report = report(shared, loads, registers);
+        let held = card.with(|card| card.held_configurations());
+        let held = held.into_iter().map(|one| ([one.region, one.slot], one.uid, one.words));
+        let report = DeviceReport { held: held.collect(), ..report(shared, loads, registers) };
         connection.write_all(&postcard::to_stdvec(&report).map_err(io::Error::other)?)?;
     }
     Ok(())
@@ -123,6 +127,7 @@ fn report(shared: &Shared, loads: u64, registers: Vec<(Address, u32)>) -> Device
         table_words: traffic.table_words.load(Ordering::Relaxed),
         loads,
         registers,
+        held: Vec::new(),
     }
 }
 

@@ -112,7 +112,10 @@ impl Device {
         match at {
             CAPABILITIES if self.has_bulk => {
                 let of_card = self.card.read(at).unwrap_or_default();
-                let kept = CAPABILITY_CLOCK | CAPABILITY_DAG_DROPS | CAPABILITY_LATENCY;
+                let kept = CAPABILITY_CLOCK
+                    | CAPABILITY_DAG_DROPS
+                    | CAPABILITY_LATENCY
+                    | CAPABILITY_WINDOWS;
                 CAPABILITY_BULK | of_card & kept
             }
             BULK_BUFFER_LOW => self.bulk_buffer[0],

@@ -253,6 +253,8 @@ mod register_by_register {
         the_decouple_bit_is_kept_and_the_reset_bit_clears_itself
         blocks_are_the_same_words_as_single_accesses
         several_blocks_are_the_same_words_as_single_accesses
+        a_network_task_takes_a_configuration_by_its_window
+        a_window_shows_a_loaded_network_task_or_zeros
         a_load_goes_from_busy_to_done
         a_loaded_region_says_what_it_holds
         what_another_chain_is_declared_for_is_not_coupled

@@ -11,7 +11,8 @@ use snic_bitstream::TestBuild;
 use snic_bitstream::catalogue::{self, Catalogue};
 use snic_bitstream::manifest::BuiltManifest;
 use snic_domain::{
-    Bandwidth, Bitstream, ByteSize, CardProfile, DagName, DagSpec, Digest, RegionImages, RegionKind,
+    Bandwidth, Bitstream, ByteSize, CardProfile, DagName, DagSpec, Digest, NtConfiguration,
+    RegionImages, RegionKind,
 };
 use snic_integration::{Home, TestClient};
 use snic_integration_xrt::control::{self, Ask, DeviceReport};
@@ -331,6 +332,75 @@ async fn a_region_has_to_report_the_nts_that_its_bitstream_declares() {
         let is_good = dag.name.ends_with("/good");
         assert_eq!(dag.state() == State::Ready, is_good, "{dag:?}");
     }
+    let (status, log) = daemon.stop();
+    assert!(status.success(), "{log}");
+}
+
+/// Configurations that NTs of the device hold, once there are as many as expected.
+async fn held(card: &XrtCardProcess, expected: usize) -> Vec<([u8; 2], u32, Vec<u32>)> {
+    let until = Instant::now() + READY_MAX;
+    loop {
+        let held = card.ask(&Ask::Report).held;
+        if held.len() == expected {
+            return held;
+        }
+        assert!(Instant::now() < until, "{held:x?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// From a tenant's DAG over gRPC, the daemon and XRT into the window of the NT in the region that serves it: in the words of
+/// the NT's schema, again after a change, not again by a daemon that finds it there, and gone with the DAG.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_configuration_of_a_network_task_reaches_its_window() {
+    if !emulation::is_there() {
+        return;
+    }
+    let card = XrtCardProcess::new(profile());
+    let home = Home::new();
+    write_settings(&home, &[&card.emulation], "hw_emu", "");
+    let daemon = home.start().await;
+    let client = operator(&home.socket()).await;
+    let tenant = CATALOGUE.tenants[0].id.clone();
+    client.create_tenant(tenant.as_str()).await.expect("a new tenant");
+    client.register(&CATALOGUE).await;
+    let name = DagName { tenant, dag: "filtered".parse().expect("a label") };
+    let spec = |json: &str| {
+        let nts = ["firewall".parse().expect("a label"), "nat".parse().expect("a label")];
+        let mut spec = DagSpec::chain(&nts, Bandwidth::from_mbps(10));
+        spec.nodes[0].configuration = Some(NtConfiguration::new(json));
+        spec
+    };
+    let words = |json| snic_nts::configuration_words("firewall", json).expect("its type");
+    let open = r#"{"rules":[],"default":"accept"}"#;
+    let closed = r#"{"rules":[{"action":"accept","source":"192.0.2.0/24"}]}"#;
+
+    client.create_dag(&name, &spec(open)).await.expect("it fits");
+    let uid = ready(&client).await[0].uid;
+    let first = held(&card, 1).await;
+    let request = v1::ListRegionsRequest { parent: "cards/card0".into(), ..Default::default() };
+    let regions = client.cards().list_regions(request).await.expect("the card").into_inner();
+    let [region, slot] = first[0].0;
+    let serves = &regions.regions[usize::from(region)];
+    assert_eq!(serves.slots[usize::from(slot)].nt_type, "ntTypes/firewall", "{serves:?}");
+    assert_eq!(first, [([region, slot], uid, words(open).expect("a configuration"))]);
+
+    // A daemon that finds it there neither loses nor repeats it.
+    drop(client);
+    daemon.kill();
+    let daemon = home.start().await;
+    let client = operator(&home.socket()).await;
+    ready(&client).await;
+    assert_eq!(held(&card, 1).await, first);
+
+    let changed = client.update_dag(&name, &spec(closed)).await.expect("it is there");
+    client.wait(&changed).await.expect("its rows change");
+    let second = held(&card, 1).await;
+    assert_eq!(second, [([region, slot], uid, words(closed).expect("a configuration"))]);
+
+    let gone = client.delete_dag(&name).await.expect("it is there");
+    client.wait(&gone).await.expect("its rows go");
+    held(&card, 0).await;
     let (status, log) = daemon.stop();
     assert!(status.success(), "{log}");
 }

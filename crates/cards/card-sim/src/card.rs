@@ -5,14 +5,16 @@ use std::sync::Arc;
 
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use snic_domain::{CardModel, CardProfile, DagUid, RegionId, Timestamp};
+use snic_domain::limits::CHAIN_SLOTS_MAX;
+use snic_domain::{CardModel, CardProfile, DagUid, NtCode, RegionId, Timestamp};
+use snic_ports::card::windows::{HeldConfiguration, NtWindows};
 use snic_ports::card::{Buffers, Card, CardError, Registers, image};
 use snic_ports::generator::LoadReading;
 use snic_processors::NicModel;
-use snic_tables::DropCause;
 use snic_tables::registers::{
     Address, LOAD_ERROR_BUSY, LOAD_ERROR_PACKETS, LOAD_ERROR_REGION, REGION_DECOUPLE, REGION_RESET,
 };
+use snic_tables::{DropCause, TableImage};
 
 use crate::configuration::{Controller, Load, identify};
 use crate::configurator::Configurator;
@@ -58,6 +60,8 @@ pub struct SimCard {
     pub(crate) plane: Plane,
     pub(crate) controller: Controller,
     pub(crate) configurator: Configurator,
+    /// Windows of NTs, where these take configurations and not the shell.
+    pub(crate) windows: Option<NtWindows>,
     pub(crate) memory: Memory,
     /// Wrappers of the regions.
     pub(crate) wrappers: Vec<Wrapper>,
@@ -92,6 +96,7 @@ impl SimCard {
             plane: Plane::new(&profile, options, 0),
             controller: Controller::default(),
             configurator: Configurator::default(),
+            windows: None,
             memory: Memory::new(profile.memory, profile.save_area.bytes),
             wrappers: vec![Wrapper::default(); profile.regions.len()],
             boot_id: 0,
@@ -120,6 +125,40 @@ impl SimCard {
         Ok(card)
     }
 
+    /// A card whose NTs take configurations by their windows, as in hardware, and whose shell takes none.
+    ///
+    /// # Errors
+    /// As [`SimCard::new`].
+    pub fn with_windows(profile: CardProfile, seed: u64) -> Result<Self, InvalidProfile> {
+        let mut card = Self::new(profile, seed)?;
+        card.windows = Some(NtWindows::default());
+        Ok(card)
+    }
+
+    /// Whether its NTs take configurations by their windows.
+    pub const fn has_windows(&self) -> bool {
+        self.windows.is_some()
+    }
+
+    /// The tables that new packets follow.
+    ///
+    /// # Panics
+    /// Never: a bank has as many words as tables have.
+    pub fn active_tables(&self) -> TableImage {
+        let words = self.plane.banks.words(false).to_vec();
+        TableImage::from_words(words).expect("as many words as a bank has")
+    }
+
+    /// Codes of the NTs that a region says it holds; zeros unless it is loaded.
+    pub fn nts_in(&self, region: RegionId) -> [NtCode; CHAIN_SLOTS_MAX] {
+        self.plane.regions.get(region.index()).map(|region| region.reported.nts).unwrap_or_default()
+    }
+
+    /// Configurations that NTs took by their windows.
+    pub fn held_configurations(&self) -> Vec<HeldConfiguration> {
+        self.windows.as_ref().map(NtWindows::held).unwrap_or_default()
+    }
+
     fn draw_boot_id(&mut self) {
         let before = self.boot_id;
         while self.boot_id == before || self.boot_id == 0 {
@@ -138,6 +177,7 @@ impl SimCard {
         self.plane.power_cycle(&self.profile);
         self.controller = Controller::default();
         self.configurator = Configurator::default();
+        self.windows = self.windows.as_ref().map(|_| NtWindows::default());
         self.memory.clear();
         self.wrappers.fill(Wrapper::default());
         self.draw_boot_id();
@@ -405,6 +445,9 @@ impl SimCard {
             return self.controller.refuse(LOAD_ERROR_PACKETS);
         };
         region.empty(Content::Loading);
+        if let Some(windows) = &mut self.windows {
+            windows.emptied(number as u8);
+        }
         let cycles =
             self.plane.clock().cycles_for(bytes, self.profile.configuration_bytes_per_second);
         let whole = bytes == buffer.len() as u64;
@@ -456,6 +499,10 @@ impl SimCard {
         match &outcome {
             Ok(rom) => {
                 region.fill(rom, clock);
+                if let Some(windows) = &mut self.windows {
+                    let slots = (0..).zip(region.reported.nts).filter(|(_, nt)| nt.0 != 0);
+                    windows.filled(number, slots.map(|(slot, _)| slot));
+                }
                 if self.fault_rng.region_reports_other_nts() {
                     region.reported.nts[0].0 ^= 1;
                 }

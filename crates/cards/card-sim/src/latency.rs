@@ -18,6 +18,8 @@ const ROW_WORDS: usize = DAG_LATENCY_ROW as usize / 4;
 /// Times of a sampled packet so far.
 #[derive(Debug, Clone, Copy)]
 struct Timeline {
+    /// Row of the packet's DAG.
+    row: u16,
     /// The cycle up to which they are counted.
     counted: u64,
     parts: [u64; PathPart::ALL.len()],
@@ -32,6 +34,8 @@ struct Row {
     max: u32,
     max_before: u32,
     exponent: u32,
+    /// Timelines of its packets.
+    under_way: u8,
 }
 
 /// Latencies since power-up.
@@ -47,7 +51,7 @@ pub(crate) struct Latencies {
 impl Latencies {
     pub(crate) fn new() -> Self {
         let exponent = LATENCY_EXPONENT_INITIAL;
-        let row = Row { window: 0, max: 0, max_before: 0, exponent };
+        let row = Row { window: 0, max: 0, max_before: 0, exponent, under_way: 0 };
         Self {
             rows: vec![row; Table::Dag.rows()],
             ring: Vec::new(),
@@ -60,16 +64,27 @@ impl Latencies {
     /// sampled.
     #[inline]
     pub(crate) fn begin(&mut self, row: u16, number: u64, since: u64) -> u32 {
-        let is_sampled = is_sampled(number, self.rows[usize::from(row)].exponent);
-        if !is_sampled || self.timelines.len() >= LATENCY_PLACES {
+        if !is_sampled(number, self.rows[usize::from(row)].exponent) {
             return UNSAMPLED;
         }
-        self.timelines.insert(Timeline {
+        self.insert(Timeline {
+            row,
             counted: since,
             parts: [0; PathPart::ALL.len()],
             nts: [NtTime { region: 0, slot: 0, cycles: 0 }; SAMPLED_NTS_MAX],
             nts_passed: 0,
         })
+    }
+
+    /// Adds a timeline where there is a place for one more of its DAG.
+    fn insert(&mut self, timeline: Timeline) -> u32 {
+        let under_way = &mut self.rows[usize::from(timeline.row)].under_way;
+        let is_full = self.timelines.len() >= LATENCY_PLACES;
+        if is_full || usize::from(*under_way) >= LATENCY_PLACES_OF_DAG {
+            return UNSAMPLED;
+        }
+        *under_way += 1;
+        self.timelines.insert(timeline)
     }
 
     /// The packet has ended a part of its way.
@@ -109,17 +124,18 @@ impl Latencies {
 
     /// A copy of the packet goes its own way from here on.
     pub(crate) fn fork(&mut self, at: u32) -> u32 {
-        if at == UNSAMPLED || self.timelines.len() >= LATENCY_PLACES {
+        if at == UNSAMPLED {
             return UNSAMPLED;
         }
-        let timeline = self.timelines[at];
-        self.timelines.insert(timeline)
+        self.insert(self.timelines[at])
     }
 
     /// The packet, or a copy of it, is no more.
     #[inline]
     pub(crate) fn end(&mut self, at: u32) {
         if at != UNSAMPLED {
+            let row = self.timelines[at].row;
+            self.rows[usize::from(row)].under_way -= 1;
             self.timelines.remove(at);
         }
     }
@@ -195,4 +211,36 @@ impl Latencies {
 fn index(at: Address, first: Address, count: usize) -> Option<usize> {
     let index = (at.checked_sub(first)? / 4) as usize;
     (index < count).then_some(index)
+}
+
+#[cfg(test)]
+mod tests {
+    use snic_tables::registers::dag_latency;
+
+    use super::*;
+
+    #[test]
+    fn a_dag_whose_packets_wait_for_long_leaves_places_to_others() {
+        let mut latencies = Latencies::new();
+        for row in [3, 4] {
+            latencies.write(dag_latency(row, DAG_LATENCY_EXPONENT), 0);
+        }
+        let mut of = |row| -> Vec<u32> {
+            let begun = (0..LATENCY_PLACES as u64).map(|number| latencies.begin(row, number, 0));
+            begun.filter(|at| *at != UNSAMPLED).collect()
+        };
+        let [waiting, others] = [3, 4].map(&mut of);
+        assert_eq!([&waiting, &others].map(Vec::len), [LATENCY_PLACES_OF_DAG; 2]);
+        // A copy needs a place, too, and what has left makes room for one more.
+        assert_eq!(latencies.fork(waiting[0]), UNSAMPLED);
+        latencies.end(waiting[1]);
+        let copy = latencies.fork(waiting[0]);
+        assert_ne!(copy, UNSAMPLED);
+        assert_eq!(latencies.begin(3, 0, 0), UNSAMPLED);
+        for at in waiting.iter().chain(&others).chain([&copy]).filter(|at| **at != waiting[1]) {
+            latencies.end(*at);
+        }
+        assert_eq!(latencies.under_way(), 0);
+        assert!(latencies.rows.iter().all(|row| row.under_way == 0));
+    }
 }

@@ -1,6 +1,7 @@
 //! The register file: every address of the map, read and written.
 
 use snic_ports::card::CardError;
+use snic_ports::card::windows::NtWindows;
 use snic_tables::BANK_WORDS;
 use snic_tables::Table;
 use snic_tables::registers::*;
@@ -15,11 +16,8 @@ const DAG_LOAD_ROW_WORDS: usize = DAG_LOAD_ROW as usize / 4;
 const DAG_LOAD_WORDS: usize = Table::Dag.rows() * DAG_LOAD_ROW_WORDS;
 
 /// Capabilities of every simulated card.
-const CAPABILITIES_KEPT: u32 = CAPABILITY_CLOCK
-    | CAPABILITY_CONFIGURE
-    | CAPABILITY_DAG_DROPS
-    | CAPABILITY_GUARDS
-    | CAPABILITY_LATENCY;
+const CAPABILITIES_KEPT: u32 =
+    CAPABILITY_CLOCK | CAPABILITY_DAG_DROPS | CAPABILITY_GUARDS | CAPABILITY_LATENCY;
 
 /// A DAG's counters, in the order of its row.
 const fn dag_load(dag: DagCounters) -> [u64; DAG_LOAD_ROW_WORDS / 2] {
@@ -35,6 +33,11 @@ const fn half(value: u64, at: Address) -> u32 {
 fn word(at: Address, first: Address, count: usize) -> Option<usize> {
     let index = (at.checked_sub(first)? / 4) as usize;
     (index < count).then_some(index)
+}
+
+/// The register of the window of an NT.
+const fn in_window(at: Address) -> Option<Address> {
+    if WINDOW <= at && at < WINDOW + WINDOW_BYTES { Some(at - WINDOW) } else { None }
 }
 
 /// The region's page, of pages of `bytes` from `first` on, that `at` is in, and the place in it.
@@ -88,6 +91,9 @@ impl SimCard {
         if let Some((number, register)) = page(at, REGIONS, REGION_PAGE) {
             return region_value(self.plane.regions.get(usize::from(number)), register);
         }
+        if let Some(register) = in_window(at) {
+            return Some(self.windows.as_ref().map_or(0, |windows| windows.read(register)));
+        }
         self.control_value(at).or_else(|| self.counter_value(at))
     }
 
@@ -97,8 +103,8 @@ impl SimCard {
             MAGIC => MAGIC_VALUE,
             LAYOUT => LAYOUT_VALUE,
             // No bulk transfers: every row goes through the shadow bank's registers.
-            CAPABILITIES if self.plane.has_frames() => CAPABILITIES_KEPT | CAPABILITY_PASS_THROUGH,
-            CAPABILITIES => CAPABILITIES_KEPT,
+            CAPABILITIES => self.capabilities(),
+            WINDOW_SELECT => self.windows.as_ref().map_or(0, NtWindows::select),
             LATENCY_WRITTEN => self.plane.latencies.written(),
             BULK_BUFFER_LOW..=BULK_STATUS => 0,
             CONFIGURE_START => 0,
@@ -126,6 +132,12 @@ impl SimCard {
             SAVE_AREA_BYTES => self.profile.save_area.bytes.get() as u32,
             _ => return None,
         })
+    }
+
+    const fn capabilities(&self) -> u32 {
+        let way = if self.windows.is_some() { CAPABILITY_WINDOWS } else { CAPABILITY_CONFIGURE };
+        let bytes = if self.plane.has_frames() { CAPABILITY_PASS_THROUGH } else { 0 };
+        CAPABILITIES_KEPT | way | bytes
     }
 
     fn state_value(&self, number: u8, register: Address) -> u32 {
@@ -171,6 +183,8 @@ impl SimCard {
             self.write_state(number, register, value);
         } else if let Some((number, register)) = page(at, REGIONS, REGION_PAGE) {
             self.write_region(number, register, value);
+        } else if let Some(register) = in_window(at) {
+            self.windows.iter_mut().for_each(|windows| windows.write(register, value));
         } else if at >= DAG_LATENCY {
             self.plane.latencies.write(at, value);
         } else {
@@ -192,7 +206,8 @@ impl SimCard {
             LOAD_BUFFER_HIGH => request.buffer_high = value,
             LOAD_BYTES => request.bytes = value,
             LOAD_START if value == 1 => self.start_load(),
-            CONFIGURE_START if value == 1 => self.configure(),
+            CONFIGURE_START if value == 1 && self.windows.is_none() => self.configure(),
+            WINDOW_SELECT => self.windows.iter_mut().for_each(|windows| windows.show(value)),
             CONFIGURE_BUFFER_LOW..CONFIGURE_START => self.configurator.write(at, value),
             // Read only.
             _ => {}

@@ -74,6 +74,20 @@ pub fn redacted(nt_type: &str, json: &str) -> Option<serde_json::Value> {
     schema.check(schema.version, json.as_bytes()).ok().map(|configuration| configuration.redacted())
 }
 
+/// A configuration in the words that an NT of the type takes in hardware ([`crate::config`]); `None` where there is no such
+/// type here.
+///
+/// # Errors
+/// The type's schema does not accept it.
+pub fn configuration_words(
+    nt_type: &str,
+    json: &str,
+) -> Option<Result<Vec<u32>, InvalidConfiguration>> {
+    let schema = schema(nt_type).ok()?;
+    let configuration = schema.check(schema.version, json.as_bytes());
+    Some(configuration.and_then(|configuration| configuration.words()))
+}
+
 /// Whether a digest stands where a configuration of this type has a secret, as [`redacted`] prints one.
 pub fn has_digests(nt_type: &str, json: &str) -> bool {
     let (Ok(schema), Ok(mut document)) = (schema(nt_type), serde_json::from_str(json)) else {

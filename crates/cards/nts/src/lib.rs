@@ -33,7 +33,8 @@ mod verdict;
 pub mod wire;
 
 pub use catalogue::{
-    NT_TYPES, UnknownNtType, check, create, has_digests, redacted, schema, with_secrets,
+    NT_TYPES, UnknownNtType, check, configuration_words, create, has_digests, redacted, schema,
+    with_secrets,
 };
 pub use counters::{Counters, DropReason};
 pub use flow_rules::{FlowKey, FlowRule};

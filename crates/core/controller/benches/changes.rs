@@ -30,7 +30,10 @@ use snic_domain::{
     Cycles, DagId, DagName, DagSpec, Digest, NtType, NtTypeId, Quota, RegionImages, RegionKind,
     RegionPass, RegionProfile, ReportedChain, SaveArea, Tenant, TenantId, Timestamp, Traffic,
 };
-use snic_tables::{CardSnapshot, DagCounters, RegionSnapshot, RegionStatus, TableImage};
+use snic_tables::{
+    CardSnapshot, ConfigurationWay, DagCounters, DagRow, LatencyReading, LatencySample, NtTime,
+    RegionSnapshot, RegionStatus, TableImage,
+};
 
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
@@ -131,7 +134,21 @@ struct Card {
     regions: Vec<(RegionStatus, ReportedChain)>,
     /// Bytes that each DAG has sent.
     bytes: u64,
+    measures: Measures,
 }
+
+/// Latencies that samples have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Measures {
+    Nothing,
+    /// As many as the driver reads at most.
+    Records,
+    /// And the largest of each DAG.
+    RecordsAndMaxima,
+}
+
+/// Records in a sample.
+const RECORDS: usize = 256;
 
 impl Card {
     fn new(number: usize) -> Self {
@@ -141,6 +158,7 @@ impl Card {
             version: 0,
             regions: vec![(RegionStatus::Empty, ReportedChain::default()); REGIONS],
             bytes: 0,
+            measures: Measures::Nothing,
         }
     }
 
@@ -165,7 +183,9 @@ impl Card {
                 let counted =
                     DagCounters { bytes_intended, bytes_served, ..DagCounters::default() };
                 let dags = (0..1_024).map(|row| (row, counted)).collect();
-                let counters = Box::new(CardCounters { dags, ..CardCounters::default() });
+                let (cycles, latency) = (Some(self.bytes * 5_000), self.latencies());
+                let counters = CardCounters { dags, cycles, latency, ..CardCounters::default() };
+                let counters = Box::new(counters);
                 CardReport::Sampled { ticket, counters }
             }
             CardCommand::State { .. } => panic!("no NT here keeps state"),
@@ -173,6 +193,24 @@ impl Card {
                 panic!("nobody asks for that here")
             }
         }
+    }
+
+    /// Records of all DAGs in turn, each of three NTs.
+    fn latencies(&self) -> LatencyReading {
+        if self.measures == Measures::Nothing {
+            return LatencyReading::default();
+        }
+        let rows = (0..1_024).filter_map(|row| Some((row, self.tables.get::<DagRow>(row)?.uid)));
+        let rows: Vec<(u16, u32)> = rows.collect();
+        let nts = [1, 3, 6].map(|slot| NtTime { region: 0, slot, cycles: 20 });
+        let of = |number: usize| {
+            let (row, uid) = rows[number % rows.len()];
+            LatencySample::new(uid, [0, 49, 0, u64::from(row), number as u64, 0], &nts)
+        };
+        let samples = if rows.is_empty() { Vec::new() } else { (0..RECORDS).map(of).collect() };
+        let all = self.measures == Measures::RecordsAndMaxima;
+        let maxima = rows.iter().filter(|_| all).map(|(row, _)| (*row, 2_000)).collect();
+        LatencyReading { samples, missed: 0, maxima }
     }
 
     fn snapshot(&self) -> CardSnapshot {
@@ -187,7 +225,7 @@ impl Card {
             version: self.version,
             tables: self.tables.clone(),
             regions: self.regions.iter().map(region).collect(),
-            configures: true,
+            configures: Some(ConfigurationWay::Shell),
             passes_through: false,
             guards: true,
         }
@@ -413,13 +451,46 @@ fn changes(c: &mut Criterion) {
     }
 }
 
+fn samples(c: &mut Criterion) {
+    for residents in [1, 100, 1_000] {
+        let mut host: Option<Host> = None;
+        let mut group = c.benchmark_group("sample beside");
+        group.sample_size(20).measurement_time(Duration::from_millis(500));
+        group.warm_up_time(Duration::from_millis(100));
+        for (name, measures) in [
+            ("without latencies", Measures::Nothing),
+            ("records", Measures::Records),
+            ("records and maxima", Measures::RecordsAndMaxima),
+        ] {
+            group.bench_function(BenchmarkId::new(residents.to_string(), name), |b| {
+                let host = host.get_or_insert_with(|| Host::new(1, residents, false));
+                host.cards[0].measures = measures;
+                b.iter_custom(|times| {
+                    let epoch = |_| {
+                        host.cost = Cost::default();
+                        host.sample();
+                        host.cost.time(&[Part::Samples])
+                    };
+                    median_of((0..times.max(SAMPLES_MIN)).map(epoch).collect(), times)
+                });
+            });
+        }
+    }
+}
+
+/// Epochs of a figure at least.
+const SAMPLES_MIN: u64 = 64;
+
 /// So many times the median of as many changes, but of one in each region at least.
 fn median(host: &mut Host, number: usize, parts: &[Part], times: u64) -> Duration {
     let cost = |at| host.change(at, number == 2)[number].time(parts);
-    let mut all: Vec<Duration> = (0..times.max(REGIONS as u64)).map(cost).collect();
+    median_of((0..times.max(REGIONS as u64)).map(cost).collect(), times)
+}
+
+fn median_of(mut all: Vec<Duration>, times: u64) -> Duration {
     all.sort_unstable();
     all[all.len() / 2] * u32::try_from(times).unwrap_or(u32::MAX)
 }
 
-criterion_group!(benches, changes);
+criterion_group!(benches, changes, samples);
 criterion_main!(benches);

@@ -7,5 +7,5 @@ mod simulation;
 use examples::{elastic, support};
 use simulation::{
     book, callers, fluid, loads, machines, model, number, operators, reads, requests, residency,
-    states, trust, usage, weights, world,
+    states, trust, usage, weights, windows, world,
 };

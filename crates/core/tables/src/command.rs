@@ -16,6 +16,7 @@ use crate::registers::{
     LOAD_ERROR_MODULE, LOAD_ERROR_NO_MODULES, STATE_ERROR_BUSY, STATE_ERROR_DAMAGED,
     STATE_ERROR_ENDED, STATE_ERROR_FOREIGN, STATE_ERROR_RANGE, STATE_ERROR_REGION,
 };
+use crate::windows::WindowChanges;
 
 /// Identifies a command in its report; made by the controller, never reused within a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,6 +43,8 @@ pub enum CardCommand {
         /// Configurations that rows of DAGs among them name and that the card does not hold; they are
         /// in force together with the rows.
         configurations: Vec<DagConfiguration>,
+        /// The same for a card whose NTs take configurations by their windows: writes before the commit, erasures after it.
+        windows: WindowChanges,
         /// They only set rates of the control loop, which are in no record.
         rates_only: bool,
     },
@@ -320,6 +323,15 @@ fn refusal(code: u32) -> String {
     }
 }
 
+/// Way in which a card's NTs take configurations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConfigurationWay {
+    /// The shell takes those of a DAG, and hands them to NTs itself ([`crate::registers::CAPABILITY_CONFIGURE`]).
+    Shell,
+    /// Each NT takes its own by its window ([`crate::registers::CAPABILITY_WINDOWS`]).
+    Windows,
+}
+
 /// Everything a card holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CardSnapshot {
@@ -332,8 +344,8 @@ pub struct CardSnapshot {
     pub tables: TableImage,
     /// Content of each region.
     pub regions: Vec<RegionSnapshot>,
-    /// Whether its NTs take configurations.
-    pub configures: bool,
+    /// Way in which its NTs take configurations; `None` where they take none.
+    pub configures: Option<ConfigurationWay>,
     /// Whether an NT without a configuration, and without a module, passes packets on unchanged.
     pub passes_through: bool,
     /// Whether ports of functions keep to their rows.

@@ -27,10 +27,12 @@ mod nt_entry;
 pub mod programs;
 pub mod registers;
 mod rows;
+mod windows;
 
 pub use command::{
-    CardCommand, CardCounters, CardReport, CardSnapshot, DagCounters, LoadFailure, ProgramFailure,
-    RegionSnapshot, RegionStatus, SaveSlot, StateDone, StateFailure, StateOrder, Ticket,
+    CardCommand, CardCounters, CardReport, CardSnapshot, ConfigurationWay, DagCounters,
+    LoadFailure, ProgramFailure, RegionSnapshot, RegionStatus, SaveSlot, StateDone, StateFailure,
+    StateOrder, Ticket,
 };
 pub use configuration::DagConfiguration;
 pub use drop_cause::DropCause;
@@ -43,3 +45,4 @@ pub use rows::{
     PACKETS_MARGIN, PROMISE_DEPTH, PageRow, RateLimiterRow, RegionRow, RowCodec, StageRow,
     Steering,
 };
+pub use windows::{ConfigurationInForce, WindowChanges, WindowErasure, WindowSlot, WindowWrite};

@@ -7,6 +7,7 @@
 //! 0x00_1000  regions     32 pages of 256 bytes
 //! 0x00_4000  counters    packets, drops by cause, errors
 //! 0x00_5000  states      32 pages of 64 bytes: how a region's wrapper saves and restores state
+//! 0x00_8000  NT window   the 4 KiB of one NT's own registers: of the one that WINDOW_SELECT names
 //! 0x01_0000  DAG load    1024 rows of 32 bytes: intended and served, by the row of the DAG
 //! 0x02_0000  DAG drops   1024 rows of 128 bytes: drops by cause, by the row of the DAG
 //! 0x04_0000  latency     1024 records of 128 bytes, of the packets that were sampled last
@@ -130,6 +131,10 @@ pub const CONFIGURE_REFUSED: u32 = 3;
 /// without [`CAPABILITY_LATENCY`].
 pub const LATENCY_WRITTEN: Address = 0x0e0;
 
+/// The NT whose registers are at [`WINDOW`]: region in bits 8 to 15, slot in bits 0 to 7, zeros above. Windows of all NTs would be 1 MiB,
+/// so one is shown at a time. Zero without [`CAPABILITY_WINDOWS`].
+pub const WINDOW_SELECT: Address = 0x0f0;
+
 /// Reads as [`MAGIC_VALUE`].
 pub const MAGIC: Address = 0x100;
 pub const MAGIC_VALUE: u32 = 0x534e_4943;
@@ -154,6 +159,9 @@ pub const CAPABILITY_GUARDS: u32 = 16;
 pub const CAPABILITY_CLOCK: u32 = 32;
 /// The card measures latencies: [`LATENCY_RECORDS`] and [`DAG_LATENCY`]. It has a clock then, too.
 pub const CAPABILITY_LATENCY: u32 = 64;
+/// NTs have windows, by which they take configurations: [`WINDOW_SELECT`]. A shell that takes configurations itself has
+/// [`CAPABILITY_CONFIGURE`] instead.
+pub const CAPABILITY_WINDOWS: u32 = 128;
 /// Number of regions of the card.
 pub const REGION_COUNT: Address = 0x10c;
 /// JTAG id of the part.
@@ -291,6 +299,50 @@ pub const STATE_MAGIC: u32 = 0x5354_4154;
 /// Bytes of the head of a saved context.
 pub const STATE_HEAD: u32 = 64;
 
+/// The window of the NT that [`WINDOW_SELECT`] names. Its first registers and its second half are those below, by which it takes
+/// configurations, the others are its own. A region that is not loaded reads as zero.
+///
+/// An NT keeps configurations by UID and tag, and serves a packet by the one that the packet's descriptor names, which is the
+/// tag in the DAG's row of the tables that the packet follows: a commit brings it into force with all other rows. A packet of a tag
+/// that it does not have is dropped. A load of the region forgets all of them.
+pub const WINDOW: Address = 0x8000;
+/// Bytes of a window.
+pub const WINDOW_BYTES: Address = 0x1000;
+/// In a window: words that a configuration has at most; zero where the NT takes none; read only.
+pub const NT_WORDS_MAX: Address = 0x00;
+/// In a window: UID of the DAG of the next command.
+pub const NT_UID: Address = 0x04;
+/// In a window: tag of the next command, as in [`crate::DagRow`].
+pub const NT_TAG: Address = 0x08;
+/// In a window: words that [`NT_APPEND`] takes.
+pub const NT_COUNT: Address = 0x0c;
+/// In a window: the doorbell, one of the `NT_…` commands below. While one is under way nothing of the window is written.
+pub const NT_COMMAND: Address = 0x10;
+/// Forgets all configurations of UIDs with the row of [`NT_UID`] but that of [`NT_UID`] and [`NT_TAG`]. What an ended daemon left
+/// behind goes with it, so an NT has two of a row at most: the one in force, and the next.
+pub const NT_KEEP: u32 = 1;
+/// Begins a configuration of [`NT_UID`] and [`NT_TAG`], without words. One that was begun before and not taken is forgotten.
+pub const NT_BEGIN: u32 = 2;
+/// Appends the first [`NT_COUNT`] words of [`NT_DATA`] to it.
+pub const NT_APPEND: u32 = 3;
+/// Takes it: it is in force for packets that name it.
+pub const NT_TAKE: u32 = 4;
+/// In a window: one of the `NT_…` states below; read only.
+pub const NT_STATUS: Address = 0x14;
+/// Nothing was asked since the region was loaded.
+pub const NT_IDLE: u32 = 0;
+/// A command is under way.
+pub const NT_BUSY: u32 = 1;
+/// The last command ended well.
+pub const NT_DONE: u32 = 2;
+/// The last command was refused: too many words, nothing begun, no room for a further configuration, two others of the row, or
+/// words that are no configuration of this NT.
+pub const NT_REFUSED: u32 = 3;
+/// In a window: first word of what [`NT_APPEND`] takes. They may be keys, so they read as zero.
+pub const NT_DATA: Address = 0x800;
+/// Words from [`NT_DATA`] on: the second half of the window.
+pub const NT_DATA_WORDS: usize = 512;
+
 /// First row of the DAG load counters.
 pub const DAG_LOAD: Address = 0x1_0000;
 /// Bytes of a row: packets in, bytes intended, bytes served, packets out; 64 bits each.
@@ -306,7 +358,8 @@ pub const DAG_DROPS_ROW: Address = 128;
 ///
 /// A card samples one packet in 2^n of each DAG ([`crate::is_sampled`]), of those that came in, as the row's packets are
 /// counted. Its record is written when it goes out; a packet that is dropped has none, and so has one that came while
-/// [`LATENCY_PLACES`] records were under way. What this costs a card is in the crate's README.
+/// [`LATENCY_PLACES`] records were under way, or [`LATENCY_PLACES_OF_DAG`] of its DAG: packets of a DAG that wait for long leave
+/// places to others. What this costs a card is in the crate's README.
 pub const LATENCY_RECORDS: Address = 0x4_0000;
 /// Number of records that the ring holds.
 pub const LATENCY_RING: u32 = 1_024;
@@ -317,6 +370,8 @@ pub const LATENCY_RING: u32 = 1_024;
 pub const LATENCY_RECORD: Address = 128;
 /// Records that may be under way at once; a packet with branches has one for each of them.
 pub const LATENCY_PLACES: usize = 512;
+/// Those of one DAG.
+pub const LATENCY_PLACES_OF_DAG: usize = 64;
 /// Largest n of one packet in 2^n; a larger one that is written counts as this one.
 pub const LATENCY_EXPONENT_MAX: u32 = 16;
 /// That of each row after power-up.
@@ -354,6 +409,8 @@ const _: () = assert!(LOAD_REGION >= FIRST, "the kernel's own registers");
 const _: () = assert!(CLOCK_CYCLES + 8 == PACKETS_IN && CLOCK_CYCLES >= REGIONS_END);
 const _: () = assert!(DAG_DROPS_END <= LATENCY_RECORDS && LATENCY_RECORDS_END <= DAG_LATENCY);
 const _: () = assert!(DAG_LATENCY_END <= ACTIVE_BANK, "rows in the bank");
+const _: () = assert!(STATES_END <= WINDOW && WINDOW + WINDOW_BYTES <= DAG_LOAD);
+const _: () = assert!(NT_DATA as usize + 4 * NT_DATA_WORDS == WINDOW_BYTES as usize);
 const _: () = assert!(ACTIVE_BANK + BANK_BYTES <= SHADOW_BANK, "the banks overlap");
 
 /// A register of a region's page.
@@ -369,6 +426,11 @@ pub const fn dag_latency(row: u16, register: Address) -> Address {
 /// A register of the page by which a region's wrapper saves and restores state.
 pub const fn state(region: u8, register: Address) -> Address {
     STATES + region as u32 * STATE_PAGE + register
+}
+
+/// Value of [`WINDOW_SELECT`] for the NT in a slot of a region.
+pub const fn window(region: u8, slot: u8) -> u32 {
+    (region as u32) << 8 | slot as u32
 }
 
 /// Where a row of the shadow bank begins; `None` where the table has no such row.
@@ -394,7 +456,8 @@ pub const fn is_register(at: Address) -> bool {
     let is_known = match at {
         LOAD_REGION..=LOAD_ERROR | MAGIC..=BOOT_ID | TABLE_VERSION..=COMMIT_STATUS => true,
         BULK_BUFFER_LOW..=BULK_STATUS | SAVE_AREA_LOW..=SAVE_AREA_BYTES => true,
-        CONFIGURE_BUFFER_LOW..=CONFIGURE_STATUS | LATENCY_WRITTEN => true,
+        CONFIGURE_BUFFER_LOW..=CONFIGURE_STATUS | LATENCY_WRITTEN | WINDOW_SELECT => true,
+        WINDOW..WINDOW_END => true,
         LATENCY_RECORDS..LATENCY_RECORDS_END | DAG_LATENCY..DAG_LATENCY_END => true,
         STATES..STATES_END => (at - STATES) % STATE_PAGE <= STATE_BYTES,
         REGIONS..REGIONS_END => {
@@ -411,6 +474,7 @@ pub const fn is_register(at: Address) -> bool {
 }
 
 const REGIONS_END: Address = REGIONS + REGIONS_MAX as u32 * REGION_PAGE;
+const WINDOW_END: Address = WINDOW + WINDOW_BYTES;
 const STATES_END: Address = STATES + REGIONS_MAX as u32 * STATE_PAGE;
 const DROPS_END: Address = DROPS + 8 * DropCause::ALL.len() as u32;
 const DAG_LOAD_END: Address = DAG_LOAD + DAG_ROWS as u32 * DAG_LOAD_ROW;
@@ -435,6 +499,9 @@ mod tests {
         assert!(is_register(state(last, STATE_BYTES)) && is_register(SAVE_AREA_BYTES));
         assert!(!is_register(state(0, STATE_BYTES + 4)) && !is_register(STATES_END));
         assert!(is_register(CONFIGURE_BUFFER_LOW) && is_register(CONFIGURE_STATUS));
+        assert!(is_register(WINDOW_SELECT) && is_register(WINDOW + NT_STATUS));
+        assert!(!is_register(WINDOW_SELECT + 4) && !is_register(WINDOW - 4));
+        assert!(is_register(WINDOW + WINDOW_BYTES - 4) && !is_register(WINDOW + WINDOW_BYTES));
         let gaps = [BOOT_ID + 4, LOAD_ERROR + 4, BULK_STATUS + 4, REGIONS_END, DROPS_END];
         assert!(is_register(LATENCY_WRITTEN) && is_register(dag_latency(1_023, 12)));
         assert!(!is_register(CONFIGURE_STATUS + 4) && !is_register(CONFIGURE_BUFFER_LOW - 4));

@@ -29,7 +29,9 @@ use snic_domain::{
     Tenant, TenantId, Timestamp,
 };
 use snic_repro::{Parameters, nt};
-use snic_tables::{CardSnapshot, DagCounters, RegionSnapshot, RegionStatus, TableImage};
+use snic_tables::{
+    CardSnapshot, ConfigurationWay, DagCounters, RegionSnapshot, RegionStatus, TableImage,
+};
 
 const SEED: u64 = 16;
 const EPOCH: Duration = Duration::from_millis(20);
@@ -90,7 +92,7 @@ impl Card {
                     version: self.version,
                     tables: self.tables.clone(),
                     regions: self.regions.iter().map(region).collect(),
-                    configures: true,
+                    configures: Some(ConfigurationWay::Shell),
                     passes_through: false,
                     guards: true,
                 };

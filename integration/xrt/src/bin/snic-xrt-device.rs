@@ -16,7 +16,7 @@ fn main() -> Result<()> {
     };
     let catalogue = catalogue::builtin().context("read the built-in catalogue")?;
     let profile = catalogue.card(&"sim-16".parse()?).context("the catalogue has it")?.clone();
-    let card = SharedSimCard::new(SimCard::new(profile, seed.parse()?)?);
+    let card = SharedSimCard::new(SimCard::with_windows(profile, seed.parse()?)?);
     let shared = serve::Shared::new(Device::new(card.clone(), has_bulk.parse()?, Clock::Wall));
     serve::start(&shared, user, SOCKET_ID)?;
     control::listen(Path::new(control), &shared, &card).context("listen for the tests")

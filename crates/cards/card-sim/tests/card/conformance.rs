@@ -25,17 +25,15 @@ fn damaged() -> Arc<[u8]> {
     image.into()
 }
 
-fn card() -> SimCard {
-    SimCard::new(rig::profile(), 7).expect("valid profile")
-}
-
 const STEP: Duration = Duration::from_micros(5);
 
+/// Its NTs take configurations.
 mod owned {
     use super::*;
 
     fn fixture() -> Fixture {
-        let card = Box::new(card());
+        let card = SimCard::with_windows(rig::profile(), 7).expect("valid profile");
+        let card = Box::new(card);
         Fixture {
             card,
             start_load: None,
@@ -50,11 +48,13 @@ mod owned {
     snic_ports::card_conformance!(fixture());
 }
 
+/// Its shell takes them.
 mod shared {
     use super::*;
 
     fn fixture() -> Fixture {
-        let card = SharedSimCard::new(card());
+        let card = SimCard::new(rig::profile(), 7).expect("valid profile");
+        let card = SharedSimCard::new(card);
         let shared = card.clone();
         Fixture {
             card: Box::new(card),

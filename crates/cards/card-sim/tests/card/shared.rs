@@ -77,6 +77,7 @@ fn a_session_brings_a_dag_up_while_its_traffic_already_comes() {
             ticket: Ticket(3),
             delta,
             configurations: Vec::new(),
+            windows: Default::default(),
             rates_only: false,
         },
         None,

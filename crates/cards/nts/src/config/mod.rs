@@ -4,11 +4,12 @@
 //! (a controller, a client) checks them with the same rules and the same messages, without the NT.
 //! After the schema has accepted the document, serde turns it into the NT's own struct, so an NT
 //! never sees a value out of range. Secrets go in and never come out: what can be read back holds
-//! their digest.
+//! their digest. NTs in hardware, which read no JSON, get words whose form follows from the schema (`words.rs`).
 
 mod non_ip;
 mod schema;
 mod value;
+mod words;
 
 pub(crate) use non_ip::NonIp;
 pub(crate) use schema::NON_IP;

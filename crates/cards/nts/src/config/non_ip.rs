@@ -35,6 +35,11 @@ impl NonIp {
         self.arp
     }
 
+    /// Whether ARP passes, and the numbers of the EtherTypes that do.
+    pub(super) fn parts(&self) -> (bool, Vec<u32>) {
+        (self.arp, self.ether_types.iter().map(|ether_type| ether_type.0.into()).collect())
+    }
+
     /// Whether frames of this EtherType pass.
     pub(crate) fn names(&self, ether_type: EtherType) -> bool {
         self.ether_types.contains(&ether_type)

@@ -23,6 +23,16 @@ pub struct IpPrefix {
 impl IpPrefix {
     pub const ALLOWED: &'static str = "an IPv4 or IPv6 prefix without bits behind its length, such as 10.0.0.0/8 or 2001:db8::/32";
 
+    /// Its first address.
+    pub const fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// Number of leading bits that it fixes.
+    pub const fn length(&self) -> u8 {
+        self.length
+    }
+
     /// Whether it is IPv4.
     pub fn is_ipv4(&self) -> bool {
         self.address.is_ipv4()

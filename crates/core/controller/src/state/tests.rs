@@ -136,7 +136,7 @@ impl Rig {
                     version: self.version,
                     tables: TableImage::default(),
                     regions: vec![empty; profile.regions.len()],
-                    configures: false,
+                    configures: None,
                     passes_through: false,
                     guards: true,
                 };

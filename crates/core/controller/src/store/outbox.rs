@@ -319,6 +319,7 @@ mod tests {
             ticket,
             delta: Default::default(),
             configurations: Vec::new(),
+            windows: Default::default(),
             rates_only,
         };
         let commands = [program(false), CardCommand::Sample { ticket }, program(true)];

@@ -89,7 +89,7 @@ fn a_dag_that_moves_takes_its_configuration_along() {
 #[test]
 fn a_card_whose_shell_cannot_configure_serves_only_dags_that_need_none() {
     let mut world = World::new();
-    world.card().configures = false;
+    world.card().configures = None;
     world.lose_card();
     world.appear(&card_id());
     world.settle();

@@ -146,12 +146,25 @@ pub struct Seen {
     pub replaced: u64,
     /// Bills without a gap that were compared with the packets.
     pub billed: u64,
+    /// Configurations that NTs held by their windows when all was quiet.
+    pub configured: u64,
 }
 
 impl Seen {
     pub const fn add(&mut self, other: Self) {
-        let Self { absent, over, within, maintained, shares, twice, removed, replaced, billed } =
-            other;
+        let Self {
+            absent,
+            over,
+            within,
+            maintained,
+            shares,
+            twice,
+            removed,
+            replaced,
+            billed,
+            configured,
+        } = other;
+        self.configured += configured;
         self.billed += billed;
         self.removed += removed;
         self.replaced += replaced;

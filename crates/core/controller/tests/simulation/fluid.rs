@@ -8,8 +8,8 @@ use std::time::Duration;
 use snic_controller::{CardCommand, CardCounters, CardReport};
 use snic_domain::{ByteSize, CardProfile, DagUid, Digest, RegionId, ReportedChain, Timestamp};
 use snic_tables::{
-    CardSnapshot, ChainRow, DagCounters, DagRow, InstanceRow, RateLimiterRow, RegionSnapshot,
-    RegionStatus, StageRow, StateDone, StateOrder, Table, TableImage,
+    CardSnapshot, ChainRow, ConfigurationWay, DagCounters, DagRow, InstanceRow, RateLimiterRow,
+    RegionSnapshot, RegionStatus, StageRow, StateDone, StateOrder, Table, TableImage,
 };
 
 use crate::world::CATALOGUE;
@@ -101,7 +101,7 @@ impl Card {
                     version: self.version,
                     tables: self.tables.clone(),
                     regions: regions.collect(),
-                    configures: true,
+                    configures: Some(ConfigurationWay::Shell),
                     passes_through: false,
                     guards: true,
                 });

@@ -25,6 +25,7 @@ mod switching;
 pub mod trust;
 pub mod usage;
 pub mod weights;
+pub mod windows;
 pub mod world;
 
 use std::collections::BTreeMap;
@@ -107,8 +108,19 @@ fn keep_every_promise(seeds: std::ops::Range<u64>) {
     let are_few = seeds.clone().count() < RARE_SEEDS;
     let seen = run_seeds(seeds);
     println!("{seen:?}");
-    let Seen { absent, over, within, maintained, shares, twice, removed, replaced, billed } = seen;
-    let often = [absent, over, within, maintained, removed, replaced];
+    let Seen {
+        absent,
+        over,
+        within,
+        maintained,
+        shares,
+        twice,
+        removed,
+        replaced,
+        billed,
+        configured,
+    } = seen;
+    let often = [absent, over, within, maintained, removed, replaced, configured];
     let rare = if are_few { [1, 1, 1] } else { [shares, twice, billed] };
     let mut all = often.iter().chain(&rare);
     assert!(all.all(|count| *count > 0), "nothing was judged of one: {seen:?}");

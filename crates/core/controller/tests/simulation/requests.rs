@@ -4,8 +4,8 @@ use rand::Rng;
 use rand::seq::IndexedRandom;
 use snic_controller::{DagBatch, NewDag};
 use snic_domain::{
-    Bandwidth, ByteSize, DagId, DagName, DagSpec, Edge, FormPreference, Node, NodeId, NtTypeId,
-    Quota, TenantId,
+    Bandwidth, ByteSize, DagId, DagName, DagSpec, Edge, FormPreference, Node, NodeId,
+    NtConfiguration, NtTypeId, Quota, TenantId,
 };
 
 use crate::world::{CATALOGUE, TENANTS, World, tenant};
@@ -51,8 +51,24 @@ pub fn random_batch(world: &mut World) -> DagBatch {
     DagBatch { tenant, dags, allow_partial, validate_only }
 }
 
-/// A chain, or a diamond; now and then with an NT that somebody shares with nobody.
+/// A chain, or a diamond; now and then with an NT that somebody shares with nobody. Some nodes have configurations.
 pub fn random_spec(world: &mut World, of: &TenantId) -> DagSpec {
+    let mut spec = random_plain_spec(world, of);
+    // Another bandwidth makes another configuration, or none; nothing is drawn for it.
+    let number = spec.bandwidth.get() / 100_000_000;
+    let nts: Vec<NtTypeId> = spec.nodes.iter().map(|node| node.nt.clone()).collect();
+    for (at, node) in (number..).zip(&mut spec.nodes) {
+        // A type that has a configuration is there once.
+        let is_only = nts.iter().filter(|nt| **nt == node.nt).count() == 1;
+        if at % 3 == 0 && is_only {
+            let json = format!("{{\"number\":{number}}}");
+            node.configuration = Some(NtConfiguration::new(&json));
+        }
+    }
+    spec
+}
+
+fn random_plain_spec(world: &mut World, of: &TenantId) -> DagSpec {
     let bandwidth = Bandwidth::from_mbps(world.rng.random_range(1..=120) * 100);
     let nts: Vec<NtTypeId> = CATALOGUE.nts.iter().map(|nt| nt.id.clone()).collect();
     let length = world.rng.random_range(1..=4);

@@ -25,6 +25,7 @@ use crate::operators::{self, drains_twice, is_drain};
 use crate::requests::{random_batch, random_name, random_quota, random_spec, random_tenant};
 use crate::trust;
 use crate::weights::Weights;
+use crate::windows;
 use crate::world::{CATALOGUE, TENANTS, World, card_id, tenant};
 
 /// Steps of chaos in a run.
@@ -114,7 +115,7 @@ struct Invariant {
 
 /// In their order after a step. Beside these, `World` checks what holds at each event and each command to the
 /// card: the controller's own check, the durability barrier, rows that lead to a region that is loaded.
-const INVARIANTS: [Invariant; 7] = [
+const INVARIANTS: [Invariant; 8] = [
     Invariant {
         name: "no NT over its bandwidth, one content a region",
         check: |run| run.check_mappings(),
@@ -128,6 +129,10 @@ const INVARIANTS: [Invariant; 7] = [
     Invariant { name: "shares by weight", check: Run::check_weights },
     Invariant { name: "lists agree with single reads", check: Run::check_lists },
     Invariant { name: "the card model's own check", check: Run::check_card },
+    Invariant {
+        name: "NTs have the configurations that rows name",
+        check: |run| windows::check(&mut run.world),
+    },
 ];
 
 /// A seed that broke a promise.
@@ -658,6 +663,7 @@ impl Run {
         }
         Machines::check_quiet(&self.world);
         crate::states::check_quiet(&self.world);
+        self.book.seen.configured += windows::check_quiet(&self.world);
         for operation in self.world.controller.operations(&operator()) {
             let record = &operation.record;
             assert!(operation.is_done() || is_drain(record), "{record:?} has not ended");

@@ -270,7 +270,8 @@ impl World {
         if seed.is_multiple_of(3) && regions != 4 {
             profile.memory = ByteSize::from_mib(12);
         }
-        let card = new_card(&profile, rng.random());
+        // NTs of every other card of each size take configurations by their windows.
+        let card = new_card(&profile, rng.random(), seed % 4 >= 2);
         // In every other run DAGs are moved together by themselves, as fast as they come and go.
         let after = rng.random_bool(0.5).then(|| Duration::from_millis(rng.random_range(1..=20)));
         let consolidation = ConsolidationSettings { after, ..ConsolidationSettings::default() };
@@ -631,7 +632,8 @@ impl World {
             even => even - 1,
         };
         self.profile.regions.resize(count, CATALOGUE.profile.regions[0].clone());
-        self.card = new_card(&self.profile, self.rng.random());
+        let has_windows = !self.card.has_windows();
+        self.card = new_card(&self.profile, self.rng.random(), has_windows);
         self.sources.clear();
         self.open_card();
     }
@@ -724,8 +726,9 @@ impl World {
 }
 
 /// A card as it comes from its maker.
-fn new_card(profile: &CardProfile, seed: u64) -> SimCard {
-    let mut card = SimCard::new(profile.clone(), seed).expect("a valid profile");
+fn new_card(profile: &CardProfile, seed: u64, has_windows: bool) -> SimCard {
+    let make = if has_windows { SimCard::with_windows } else { SimCard::new };
+    let mut card = make(profile.clone(), seed).expect("a valid profile");
     for nt in &CATALOGUE.nts {
         card.set_memory_access(nt.id.code().0, MemoryAccess { pages: 1, writes: true });
     }

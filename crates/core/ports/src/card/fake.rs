@@ -8,6 +8,7 @@ use snic_domain::{CardModel, ChainIdentity, Digest, NtCode, ReportedChain, Times
 use snic_tables::registers::*;
 use snic_tables::{BANK_WORDS, TableImage};
 
+use super::windows::NtWindows;
 use super::{Buffers, Card, CardError, Registers};
 
 pub const REGIONS_OF_FAKE: u8 = 4;
@@ -32,6 +33,10 @@ pub struct FakeFaults {
     pub done_but_broken: bool,
     pub no_memory: bool,
     pub refuses_configurations: bool,
+    /// Reads of the status at an NT's window that say busy after each command.
+    pub window_busy: u32,
+    /// The command at an NT's window that is refused.
+    pub window_refuses: Option<u32>,
     /// A wrapper that is asked for something never ends.
     pub state_hangs: bool,
     /// A wrapper does not look whose state it restores.
@@ -96,6 +101,10 @@ pub struct FakeCard {
     pub saved: BTreeMap<u32, (u32, [u32; 4])>,
     /// Configurations that were taken: whose, and while which table version was active.
     pub configured: Vec<(u32, u32)>,
+    pub windows: NtWindows,
+    /// Reads of the status at an NT's window that still say busy.
+    window_busy: u32,
+    window_refused: bool,
     /// A counter (address of its low word) that counts at every access to it.
     pub ticking: Option<(Address, u64)>,
     pub accesses: u64,
@@ -128,6 +137,9 @@ impl FakeCard {
             buffers: BTreeMap::new(),
             saved: BTreeMap::new(),
             configured: Vec::new(),
+            windows: NtWindows::default(),
+            window_busy: 0,
+            window_refused: false,
             ticking: None,
             accesses: 0,
         }
@@ -367,6 +379,10 @@ fn is_writable_in_a_region(at: Address) -> bool {
         && (register == REGION_CONTROL || (REGION_DIGEST_NEXT..REGION_NTS).contains(&register))
 }
 
+const fn is_in_window(at: Address) -> bool {
+    WINDOW <= at && at < WINDOW + WINDOW_BYTES
+}
+
 const fn word_of(at: Address, bank: Address) -> usize {
     ((at - bank) / 4) as usize
 }
@@ -385,6 +401,8 @@ impl Registers for FakeCard {
             return Ok(read);
         }
         Ok(match at {
+            WINDOW_SELECT => self.windows.select(),
+            _ if is_in_window(at) => self.read_window(at - WINDOW),
             SHADOW_BANK.. => self.shadow[word_of(at, SHADOW_BANK)],
             ACTIVE_BANK.. => self.active[word_of(at, ACTIVE_BANK)],
             _ => self.peek(at),
@@ -410,6 +428,8 @@ impl Registers for FakeCard {
         }
         self.writes.push((at, value));
         match at {
+            WINDOW_SELECT => self.windows.show(value),
+            _ if is_in_window(at) => self.write_window(at - WINDOW, value),
             SHADOW_BANK.. => self.shadow[word_of(at, SHADOW_BANK)] = value,
             COMMIT => self.commit(value),
             ABORT => {
@@ -445,6 +465,27 @@ impl Registers for FakeCard {
 }
 
 impl FakeCard {
+    fn read_window(&mut self, register: Address) -> u32 {
+        match register {
+            NT_STATUS if self.window_busy > 0 => {
+                self.window_busy -= 1;
+                NT_BUSY
+            }
+            NT_STATUS if self.window_refused => NT_REFUSED,
+            _ => self.windows.read(register),
+        }
+    }
+
+    fn write_window(&mut self, register: Address, value: u32) {
+        if register == NT_COMMAND {
+            self.window_busy = self.faults.window_busy;
+            self.window_refused = self.faults.window_refuses == Some(value);
+        }
+        if register != NT_COMMAND || !self.window_refused {
+            self.windows.write(register, value);
+        }
+    }
+
     /// A run of words that lies in one bank.
     fn bank_words(&self, at: Address, count: usize) -> Option<&[u32]> {
         let (bank, words) = match at {

@@ -7,6 +7,7 @@
 pub mod conformance;
 #[cfg(test)]
 pub(crate) mod fake;
+pub mod windows;
 
 /// Reader of a bitstream's bytes, for adapters that have to know what a region then
 /// does: a simulated one, and those that check before a load.

@@ -49,6 +49,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod traces;
+mod windows;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -64,6 +65,7 @@ use program::Program;
 use read_back::ReadBack;
 use state::State;
 use traces::Traces;
+pub use windows::{ConfigurationEncoder, text_words};
 
 /// Times after which a step counts as failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -169,6 +171,8 @@ struct Context {
     sampler: sample::Sampler,
     /// Buffers of loads that did not end in time: the card may still read them.
     abandoned: Vec<u64>,
+    /// Form in which NTs take their configurations.
+    encoder: ConfigurationEncoder,
 }
 
 #[derive(Debug)]
@@ -218,6 +222,7 @@ impl Session {
             reads_all: false,
             sampler: sample::Sampler::new(),
             abandoned: Vec::new(),
+            encoder: text_words,
         };
         let queue = VecDeque::new();
         let traces = Traces::new();
@@ -232,6 +237,13 @@ impl Session {
             lost: false,
             reset: None,
         }
+    }
+
+    /// The same session, which gives NTs with windows their configurations in this form; without, as text.
+    #[must_use]
+    pub const fn encoding(mut self, encoder: ConfigurationEncoder) -> Self {
+        self.context.encoder = encoder;
+        self
     }
 
     /// Queues a command; it starts in the next [`Session::step`] that finds its lane free.
@@ -395,11 +407,11 @@ impl Session {
         let now = self.context.now;
         self.traces.turn(card, Some(command.ticket()));
         match command {
-            CardCommand::Program { ticket, delta, configurations, .. } => {
+            CardCommand::Program { ticket, delta, configurations, windows, .. } => {
                 let rows = delta.rows().filter(|(key, _)| key.table == Table::Dag);
                 let rows = rows.map(|(key, _)| usize::from(key.row) + 1).max().unwrap_or(0);
                 self.context.dag_rows = self.context.dag_rows.max(rows);
-                self.program = Some(Program::new(ticket, delta, configurations, now));
+                self.program = Some(Program::new(ticket, delta, configurations, windows, now));
             }
             CardCommand::Load { ticket, region, digest, chain } => {
                 let order = load::Order { ticket, region, digest, chain, bytes };

@@ -6,13 +6,15 @@
 //! 2. The version is the one this session left: rows are differences, and a difference to other
 //!    tables would make a mix.
 //! 3. The configurations that rows of DAGs name and the card does not hold: it puts them in force with
-//!    the commit. One that it does not take ends the step before anything is changed.
+//!    the commit. One that it does not take ends the step before anything is changed. Where NTs take them by their windows,
+//!    each of them keeps what is in force beside what comes.
 //! 4. All rows, then `COMMIT` of the next version: the swap is the only moment packets can notice.
 //!    Rows are written a piece at a time, and what is quick goes between two pieces. Where it ends
 //!    between two, nobody has noticed anything, and `ABORT` takes the rows back.
 //! 5. No commit under way again: only then has every packet of the old tables left, and only then
 //!    may a region that the old tables led to be loaded.
 //! 6. The rows, read back from the bank that packets use, a piece at a time as well.
+//! 7. NTs forget configurations that no packet uses any more.
 //!
 //! `ABORT` takes back what a refused commit left in the shadow bank. It is never written while a
 //! commit is under way: the packets of the old version still read the bank it would overwrite.
@@ -24,8 +26,11 @@ use snic_tables::registers::{
     CONFIGURE_START, CONFIGURE_STATUS, CONFIGURE_TAG, CONFIGURE_UID, TABLE_VERSION, active_row,
     shadow_row,
 };
-use snic_tables::{CardReport, DagConfiguration, ProgramFailure, RowKey, TableDelta, Ticket};
+use snic_tables::{
+    CardReport, DagConfiguration, ProgramFailure, RowKey, TableDelta, Ticket, WindowChanges,
+};
 
+use super::windows::{WindowProgress, WindowWriter};
 use super::{Context, release};
 use crate::card::{Card, CardError, ProgramPart};
 
@@ -35,8 +40,11 @@ pub(super) struct Program {
     pub(super) ticket: Ticket,
     delta: TableDelta,
     configurations: Vec<DagConfiguration>,
+    windows: WindowWriter,
     stage: Stage,
     since: Timestamp,
+    /// An NT is busy with a command at its window.
+    waits: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -44,12 +52,20 @@ enum Stage {
     /// An earlier commit may be under way.
     Banks,
     Configurations(ConfigurationUpload),
+    /// Writes at windows of NTs, while packets use the tables of the version `active`.
+    Windows {
+        active: u32,
+    },
     Rows(RowUpload),
     /// This commit is under way.
     Packets {
         version: u32,
     },
     ReadBack(RowComparison),
+    /// Erasures at windows of NTs; the commit of `version` is over.
+    Erasures {
+        version: u32,
+    },
 }
 
 /// Configurations go to the card, whose tables have the version `active`.
@@ -85,9 +101,12 @@ impl Program {
         ticket: Ticket,
         delta: TableDelta,
         configurations: Vec<DagConfiguration>,
+        windows: WindowChanges,
         now: Timestamp,
     ) -> Self {
-        Self { ticket, delta, configurations, stage: Stage::Banks, since: now }
+        let windows = WindowWriter::new(windows);
+        let (stage, waits) = (Stage::Banks, false);
+        Self { ticket, delta, configurations, windows, stage, since: now, waits }
     }
 
     /// Goes on as far as the card and the step's words allow.
@@ -103,6 +122,8 @@ impl Program {
                 Stage::Packets { version } => self.conclude(version, card, context)?,
                 _ if context.words_left == 0 => return Ok(None),
                 Stage::Configurations(sending) => self.send(sending, card, context)?,
+                Stage::Windows { active } => self.write_windows(active, card, context)?,
+                Stage::Erasures { version } => self.erase_windows(version, card, context)?,
                 Stage::Rows(writing) => self.write(writing, card, context)?,
                 Stage::ReadBack(comparing) => self.compare(comparing, card, context)?,
             };
@@ -117,7 +138,7 @@ impl Program {
 
     /// Whether it waits for nothing but its turn.
     pub(super) const fn is_ready(&self) -> bool {
-        !matches!(self.stage, Stage::Banks | Stage::Packets { .. })
+        !self.waits && !matches!(self.stage, Stage::Banks | Stage::Packets { .. })
     }
 
     /// Steps 1 and 2.
@@ -149,7 +170,7 @@ impl Program {
         context: &mut Context,
     ) -> Result<ProgramOutcome, CardError> {
         let Some(configuration) = self.configurations.get(sent) else {
-            self.stage = Stage::Rows(RowUpload { active, written: 0 });
+            (self.stage, self.since) = (Stage::Windows { active }, context.now);
             return Ok(None);
         };
         context.spend(configuration.bytes().len() / 4);
@@ -159,6 +180,50 @@ impl Program {
         context.statistics.configurations += 1;
         self.stage = Stage::Configurations(ConfigurationUpload { active, sent: sent + 1 });
         Ok(None)
+    }
+
+    /// Step 3 at the windows of NTs.
+    fn write_windows(
+        &mut self,
+        active: u32,
+        card: &mut dyn Card,
+        context: &mut Context,
+    ) -> Result<ProgramOutcome, CardError> {
+        let progress = self.windows.write(card, context)?;
+        if progress == WindowProgress::Done {
+            self.stage = Stage::Rows(RowUpload { active, written: 0 });
+        }
+        Ok(self.after_window(progress, context))
+    }
+
+    /// Step 7.
+    fn erase_windows(
+        &mut self,
+        version: u32,
+        card: &mut dyn Card,
+        context: &Context,
+    ) -> Result<ProgramOutcome, CardError> {
+        let progress = self.windows.erase(card)?;
+        if progress == WindowProgress::Done {
+            return Ok(Some(Ok(version)));
+        }
+        Ok(self.after_window(progress, context))
+    }
+
+    fn after_window(&mut self, progress: WindowProgress, context: &Context) -> ProgramOutcome {
+        self.waits = progress == WindowProgress::Waits;
+        match progress {
+            WindowProgress::Failed(what) => Some(Err(ProgramFailure::Configuration(what))),
+            WindowProgress::Waits => {
+                let what = "a network task does not answer";
+                let late = context.now.since(self.since) >= context.deadlines.commit;
+                late.then_some(Err(ProgramFailure::Configuration(what)))
+            }
+            WindowProgress::Done | WindowProgress::More => {
+                self.since = context.now;
+                None
+            }
+        }
     }
 
     /// Step 4: the next rows, and with the last ones the commit.
@@ -235,7 +300,11 @@ impl Program {
             card.write(ABORT, 1)?;
             return Ok(Some(Err(ProgramFailure::ReadBack { rows: differ })));
         }
-        Ok(Some(Ok(version)))
+        if self.windows.erases_nothing() {
+            return Ok(Some(Ok(version)));
+        }
+        (self.stage, self.since) = (Stage::Erasures { version }, context.now);
+        Ok(None)
     }
 
     fn late(&self, context: &Context) -> ProgramOutcome {

@@ -20,13 +20,15 @@ use snic_domain::limits::{BITSTREAM_BYTES_MAX, REGIONS_MAX};
 use snic_domain::{Digest, ReportedChain, Timestamp};
 use snic_tables::registers::{
     ABORT, ACTIVE_BANK, BOOT_ID, CAPABILITIES, CAPABILITY_CONFIGURE, CAPABILITY_GUARDS,
-    CAPABILITY_PASS_THROUGH, COMMIT_BUSY, COMMIT_STATUS, IDCODE, LAYOUT, LAYOUT_VALUE, LOAD_BUSY,
-    LOAD_REGION, LOAD_STATUS, MAGIC, MAGIC_VALUE, REGION_CONTROL, REGION_COUNT, REGION_DECOUPLE,
-    REGION_DIGEST, REGION_EMPTY, REGION_LOADED, REGION_LOADING, REGION_STATUS, STATE_BUSY,
-    STATE_COMMAND, STATE_END, STATE_STATUS, TABLE_VERSION, region, state,
+    CAPABILITY_PASS_THROUGH, CAPABILITY_WINDOWS, COMMIT_BUSY, COMMIT_STATUS, IDCODE, LAYOUT,
+    LAYOUT_VALUE, LOAD_BUSY, LOAD_REGION, LOAD_STATUS, MAGIC, MAGIC_VALUE, REGION_CONTROL,
+    REGION_COUNT, REGION_DECOUPLE, REGION_DIGEST, REGION_EMPTY, REGION_LOADED, REGION_LOADING,
+    REGION_STATUS, STATE_BUSY, STATE_COMMAND, STATE_END, STATE_STATUS, TABLE_VERSION, region,
+    state,
 };
 use snic_tables::{
-    BANK_WORDS, CardReport, CardSnapshot, RegionSnapshot, RegionStatus, TableImage, Ticket,
+    BANK_WORDS, CardReport, CardSnapshot, ConfigurationWay, RegionSnapshot, RegionStatus,
+    TableImage, Ticket,
 };
 
 use super::load::{end_load, reported_chain};
@@ -130,10 +132,21 @@ fn snapshot(
         version: card.read(TABLE_VERSION)?,
         tables: TableImage::from_words(words).expect("as many words as a bank has"),
         regions,
-        configures: capabilities & CAPABILITY_CONFIGURE != 0,
+        configures: configuration_way(capabilities),
         passes_through: capabilities & CAPABILITY_PASS_THROUGH != 0,
         guards: capabilities & CAPABILITY_GUARDS != 0,
     })
+}
+
+/// Where a shell offers both, it hands configurations to NTs itself.
+const fn configuration_way(capabilities: u32) -> Option<ConfigurationWay> {
+    if capabilities & CAPABILITY_CONFIGURE != 0 {
+        Some(ConfigurationWay::Shell)
+    } else if capabilities & CAPABILITY_WINDOWS != 0 {
+        Some(ConfigurationWay::Windows)
+    } else {
+        None
+    }
 }
 
 /// Ends what its wrapper does, couples the region where it is only left decoupled, and says how it is.

@@ -12,7 +12,7 @@ use snic_domain::{CardId, Digest, Timestamp};
 use snic_front::wall_clock;
 use snic_ports::card::Card;
 use snic_ports::card::image::with_known_control;
-use snic_ports::driver::Session;
+use snic_ports::driver::{Session, text_words};
 use snic_ports::store::Store;
 
 use super::CardSlot;
@@ -191,6 +191,19 @@ struct CardThreadState<'a> {
     reset: Option<Ticket>,
 }
 
+/// A session that tells network tasks in hardware their configurations in words.
+fn new_session(slot: &CardSlot) -> Session {
+    Session::new(slot.backend.deadlines()).encoding(configuration_words)
+}
+
+/// The words of the type's schema; the text itself for a tenant's own type, which nobody else knows.
+fn configuration_words(nt_type: &str, json: &str) -> Result<Vec<u32>, String> {
+    match snic_nts::configuration_words(nt_type, json) {
+        Some(words) => words.map_err(|error| error.to_string()),
+        None => text_words(nt_type, json),
+    }
+}
+
 impl<'a> CardThreadState<'a> {
     fn new(
         slot: CardSlot,
@@ -199,7 +212,7 @@ impl<'a> CardThreadState<'a> {
         orders: &'a Receiver<Order>,
         reopens: &'a AtomicBool,
     ) -> Self {
-        let session = Session::new(slot.backend.deadlines());
+        let session = new_session(&slot);
         let clock = CardClock::new(wall_clock());
         Self { slot, session, clock, store, messages, orders, reopens, reset: None }
     }
@@ -291,7 +304,7 @@ impl<'a> CardThreadState<'a> {
                 received = self.orders.recv_timeout(Duration::ZERO);
             }
             if self.reopens.swap(false, Ordering::Relaxed) {
-                self.session = Session::new(self.slot.backend.deadlines());
+                self.session = new_session(&self.slot);
                 let reason = "it is opened again".to_owned();
                 report(self.messages, &self.slot.id, CardReport::Lost { reason });
                 return End::Lost;

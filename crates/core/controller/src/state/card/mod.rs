@@ -101,8 +101,6 @@ pub(crate) struct CardMachine {
     tables: Tables,
     /// Contexts of its chains.
     contexts: Contexts,
-    /// Its NTs take configurations, as it said when it was last asked.
-    configures: bool,
     /// An NT without a configuration or a module passes packets on unchanged, as it said then.
     passes_through: bool,
     /// Ports of its functions keep to their rows, as it said then.
@@ -128,7 +126,6 @@ impl CardMachine {
             pages: Pages::of(&profile, tables.active()),
             tables,
             contexts: Contexts::new(id.clone()),
-            configures: false,
             passes_through: false,
             guards: false,
             counters: CardCounters::default(),
@@ -163,7 +160,7 @@ impl CardMachine {
 
     /// Whether its NTs take configurations; known when the card is ready.
     pub const fn configures(&self) -> bool {
-        self.configures
+        self.tables.configuration_way().is_some()
     }
 
     /// Whether what it holds is known.
@@ -378,10 +375,10 @@ impl CardMachine {
             ));
         }
         self.connection = ConnectionState::Ready;
-        self.configures = snapshot.configures;
         self.passes_through = snapshot.passes_through;
         self.guards = snapshot.guards;
-        self.tables.adopt(snapshot.version, snapshot.tables.clone());
+        let tables = snapshot.tables.clone();
+        self.tables.adopt(snapshot.version, tables, snapshot.configures);
         self.regions.adopt(&snapshot.regions, is_known);
         self.contexts.adopt(snapshot.boot_id);
         AdoptionOutcome::Ready
@@ -567,7 +564,7 @@ mod tests {
             version: 0,
             tables: TableImage::default(),
             regions: vec![region],
-            configures: false,
+            configures: None,
             passes_through: false,
             guards: true,
         };

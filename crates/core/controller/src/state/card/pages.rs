@@ -322,7 +322,7 @@ mod tests {
         committed(&mut tables);
         let (active, mut profile) = (tables.active().clone(), profile(1));
         profile.memory = ByteSize::from_bytes(4 * PAGE_SIZE.get());
-        tables.adopt(1, active.clone());
+        tables.adopt(1, active.clone(), None);
         pages = Pages { waiting: pages.waiting, ..Pages::of(&profile, &active) };
         pages
             .hold(&mut tables, &name("a"), &BTreeSet::from([need(7, 2)]))

@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use snic_domain::{DagName, DagUid, OperationId, RegionId, Timestamp};
 use snic_tables::{
-    CardCommand, DagConfiguration, DagRow, InstanceRow, ProgramFailure, RowCodec, RowKey, Table,
-    TableDelta, TableImage, Ticket,
+    CardCommand, ConfigurationWay, DagConfiguration, DagRow, InstanceRow, ProgramFailure, RowCodec,
+    RowKey, Table, TableDelta, TableImage, Ticket, WindowChanges,
 };
 
 use crate::decide::rows::{self, DagColumns};
@@ -64,6 +64,8 @@ struct Commit {
     ticket: Ticket,
     delta: TableDelta,
     follows: Committed,
+    /// Rows of DAGs whose NTs were told by their windows.
+    told: BTreeSet<u16>,
 }
 
 /// Counts since the daemon started.
@@ -81,6 +83,10 @@ pub(crate) struct Tables {
     target: TableImage,
     /// Configurations that rows of DAGs of the target name, by row.
     configurations: BTreeMap<u16, DagConfiguration>,
+    /// Way in which NTs take them, as the card said when it was last asked.
+    way: Option<ConfigurationWay>,
+    /// Rows of DAGs whose placement changed since the last commit was begun: their NTs may have to be told.
+    placed: BTreeSet<u16>,
     version: u32,
     /// Rows in which they may differ.
     dirty: BTreeSet<RowKey>,
@@ -147,6 +153,7 @@ impl Tables {
             .expect("the row pools only give out rows that the tables have");
         self.dirty.extend(rows::keys(columns.uid, placement));
         let row = columns.uid.row();
+        self.placed.insert(row);
         match &columns.configuration {
             Some(configuration) => drop(self.configurations.insert(row, configuration.clone())),
             None => drop(self.configurations.remove(&row)),
@@ -158,6 +165,7 @@ impl Tables {
     pub fn clear_dag(&mut self, name: &DagName, uid: DagUid, placement: &Placement) {
         self.clear(rows::keys(uid, placement));
         self.configurations.remove(&uid.row());
+        self.placed.insert(uid.row());
         self.changed.insert(name.clone());
     }
 
@@ -213,6 +221,7 @@ impl Tables {
             dags: changed.map(|name| (name.clone(), serial_of(&name))).collect(),
             removals: std::mem::take(&mut self.removals),
         };
+        let told = std::mem::take(&mut self.placed);
         if delta.is_empty() {
             return TableStep::Committed(follows);
         }
@@ -221,10 +230,26 @@ impl Tables {
         let rates_only = follows == Committed::default()
             && delta.rows().all(|(key, _)| key.table == Table::RateLimiter);
         let dags = follows.dags.iter().map(|(name, _)| name.clone()).collect();
-        self.commit = Some(Commit { ticket, delta: delta.clone(), follows });
-        let configurations = self.configurations_of(&delta);
-        let command = CardCommand::Program { ticket, delta, configurations, rates_only };
+        let windows = self.window_changes(&told);
+        self.commit = Some(Commit { ticket, delta: delta.clone(), follows, told });
+        let configurations = match self.way {
+            Some(ConfigurationWay::Shell) => self.configurations_of(&delta),
+            Some(ConfigurationWay::Windows) | None => Vec::new(),
+        };
+        let command = CardCommand::Program { ticket, delta, configurations, windows, rates_only };
         TableStep::Commit { command, dags }
+    }
+
+    /// Changes at the windows of NTs that go with the next commit, where these take configurations so.
+    fn window_changes(&self, rows: &BTreeSet<u16>) -> WindowChanges {
+        let mut changes = WindowChanges::default();
+        if self.way == Some(ConfigurationWay::Windows) {
+            for &row in rows {
+                let configuration = self.configurations.get(&row);
+                changes.add((&self.active, &self.target), row, configuration);
+            }
+        }
+        changes
     }
 
     /// The configurations that rows of a delta name and the card does not hold.
@@ -281,15 +306,18 @@ impl Tables {
         // writes them in either case: a row that the card has already costs a few words, one that it lacks would lead
         // packets astray.
         self.dirty.extend(commit.delta.rows().map(|(key, _)| key));
+        self.placed.extend(commit.told);
         self.changed.extend(commit.follows.dags.into_iter().map(|(name, _)| name));
         self.removals.extend(commit.follows.removals);
     }
 
     /// The card was read back. The target begins empty: what should be there is written next, then
     /// [`Tables::compare`] is due.
-    pub fn adopt(&mut self, version: u32, active: TableImage) {
+    pub fn adopt(&mut self, version: u32, active: TableImage, way: Option<ConfigurationWay>) {
         self.version = version;
         self.active = active;
+        self.way = way;
+        self.placed.clear();
         self.target = TableImage::default();
         self.configurations.clear();
     }
@@ -299,6 +327,11 @@ impl Tables {
     pub fn compare(&mut self) {
         self.dirty = self.active.delta_to(&self.target).rows().map(|(key, _)| key).collect();
         self.changed.clear();
+    }
+
+    /// Way in which NTs take configurations; `None` where they take none.
+    pub const fn configuration_way(&self) -> Option<ConfigurationWay> {
+        self.way
     }
 
     /// Regions that packets may be sent to: by the active bank, by a commit under way, and by the rows

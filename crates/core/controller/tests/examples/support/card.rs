@@ -6,9 +6,9 @@ use std::time::Duration;
 use snic_controller::{CardCommand, CardCounters, CardReport};
 use snic_domain::{CardProfile, ChainIdentity, DagUid, Digest, RegionId, ReportedChain};
 use snic_tables::{
-    CardSnapshot, DagCounters, DagRow, DropCause, InstanceRow, LatencyReading, LoadFailure,
-    PageRow, ProgramFailure, RegionSnapshot, RegionStatus, RowCodec, StateDone, StateFailure,
-    StateOrder, Table, TableDelta, TableImage,
+    CardSnapshot, ConfigurationWay, DagCounters, DagRow, DropCause, InstanceRow, LatencyReading,
+    LoadFailure, PageRow, ProgramFailure, RegionSnapshot, RegionStatus, RowCodec, StateDone,
+    StateFailure, StateOrder, Table, TableDelta, TableImage,
 };
 
 /// Contexts: a number for each region and UID.
@@ -103,8 +103,8 @@ pub struct TinyCard {
     pub states: TinyStates,
     /// Drawn at power-up.
     pub boot_id: u32,
-    /// Whether its shell configures NTs.
-    pub configures: bool,
+    /// Way in which its NTs take configurations.
+    pub configures: Option<ConfigurationWay>,
     /// Whether NTs without a configuration pass packets on, as on a software card.
     pub passes_through: bool,
     pub guards: bool,
@@ -140,7 +140,7 @@ impl TinyCard {
             faults: 0,
             states: TinyStates::default(),
             boot_id: 1,
-            configures: true,
+            configures: Some(ConfigurationWay::Shell),
             passes_through: false,
             guards: true,
             configured: Vec::new(),
@@ -265,7 +265,7 @@ impl TinyCard {
             let Some(after) = DagRow::decode(words).map(named).filter(|(_, tag)| *tag != 0) else {
                 continue;
             };
-            assert!(self.configures, "a configuration for a card that takes none");
+            assert!(self.configures.is_some(), "a configuration for a card that takes none");
             assert_ne!(before == Some(after), came.contains(&after), "{after:?} came as {came:?}");
         }
     }

@@ -12,6 +12,7 @@ mod sessions;
 mod states;
 mod tables;
 mod traffic;
+mod windows;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +32,7 @@ pub use sessions::*;
 pub use states::*;
 pub use tables::*;
 pub use traffic::*;
+pub use windows::*;
 
 /// A card under test, and what can be loaded on it.
 pub struct Fixture {
@@ -95,6 +97,8 @@ macro_rules! card_conformance {
             a_region_can_be_loaded_again_with_the_same_image
             rows_are_programmed_and_read_back
             a_configuration_is_taken_whole_or_refused
+            a_network_task_takes_a_configuration_by_its_window
+            a_window_shows_a_loaded_network_task_or_zeros
             tables_are_programmed_while_a_region_is_loading
             a_fresh_card_is_read_back_as_empty
             a_load_of_a_daemon_that_is_gone_is_adopted
@@ -289,7 +293,13 @@ impl Rig {
     fn program(&mut self, delta: TableDelta) -> u32 {
         let ticket = self.ticket();
         match self.run(
-            CardCommand::Program { ticket, delta, configurations: Vec::new(), rates_only: false },
+            CardCommand::Program {
+                ticket,
+                delta,
+                configurations: Vec::new(),
+                windows: Default::default(),
+                rates_only: false,
+            },
             None,
         ) {
             CardReport::Programmed { result: Ok(version), .. } => version,

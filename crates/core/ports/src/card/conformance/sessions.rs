@@ -47,7 +47,13 @@ pub fn tables_are_programmed_while_a_region_is_loading(fixture: Fixture) {
     let ticket = rig.ticket();
     let delta = TableImage::default().delta_to(&target(5));
     rig.session.submit(
-        CardCommand::Program { ticket, delta, configurations: Vec::new(), rates_only: false },
+        CardCommand::Program {
+            ticket,
+            delta,
+            configurations: Vec::new(),
+            windows: Default::default(),
+            rates_only: false,
+        },
         None,
     );
     let reports = rig.finish();

@@ -78,6 +78,7 @@ fn a_card_that_restarted_is_lost_whatever_was_asked() {
             ticket: Ticket(1),
             delta: one_row(3, 100),
             configurations: Vec::new(),
+            windows: Default::default(),
             rates_only: false,
         },
         CardCommand::Sample { ticket: Ticket(1) },

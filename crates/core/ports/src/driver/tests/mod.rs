@@ -8,6 +8,7 @@ mod programming;
 mod reading;
 mod roles;
 mod states;
+mod windows;
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -68,6 +69,7 @@ impl Bench {
                 ticket: Ticket(ticket),
                 delta,
                 configurations: Vec::new(),
+                windows: Default::default(),
                 rates_only: false,
             },
             None,

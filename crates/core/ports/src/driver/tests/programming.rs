@@ -44,8 +44,13 @@ fn configuration() -> DagConfiguration {
 
 fn program_with_configuration(bench: &mut Bench) -> Vec<CardReport> {
     let (delta, configurations) = (one_row(3, 100), vec![configuration()]);
-    let command =
-        CardCommand::Program { ticket: Ticket(1), delta, configurations, rates_only: false };
+    let command = CardCommand::Program {
+        ticket: Ticket(1),
+        delta,
+        configurations,
+        windows: Default::default(),
+        rates_only: false,
+    };
     bench.session.submit(command, None);
     bench.step()
 }

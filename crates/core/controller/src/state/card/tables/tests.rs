@@ -115,7 +115,7 @@ impl World {
     fn read_back(&mut self) {
         self.card.asked = None;
         self.tables.forget();
-        self.tables.adopt(self.card.version, self.card.tables.clone());
+        self.tables.adopt(self.card.version, self.card.tables.clone(), None);
         for (at, rate) in (0u16..).zip(self.wanted) {
             if let Some(rate) = rate {
                 self.tables.put(at, &row(rate));

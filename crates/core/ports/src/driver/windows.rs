@@ -1,0 +1,217 @@
+//! Configurations that NTs take by their windows.
+//!
+//! A window shows one NT at a time, and a configuration goes through it in pieces, so one may be under way over several
+//! steps. Nothing that packets use changes before the commit: an NT keeps what is in force beside what comes.
+
+use std::fmt;
+
+use snic_domain::NtNumber;
+use snic_tables::configuration::entries;
+use snic_tables::registers::{
+    Address, NT_APPEND, NT_BEGIN, NT_BUSY, NT_COMMAND, NT_COUNT, NT_DATA, NT_DATA_WORDS, NT_DONE,
+    NT_KEEP, NT_STATUS, NT_TAG, NT_TAKE, NT_UID, NT_WORDS_MAX, WINDOW, WINDOW_SELECT, window,
+};
+use snic_tables::{
+    ConfigurationInForce, DagConfiguration, WindowChanges, WindowErasure, WindowSlot, WindowWrite,
+};
+
+use super::Context;
+use crate::card::{Card, CardError};
+
+/// The words of a configuration as an NT type takes them, from the type's name and the JSON object.
+///
+/// # Errors
+/// Says what an NT of the type cannot take.
+pub type ConfigurationEncoder = fn(nt_type: &str, json: &str) -> Result<Vec<u32>, String>;
+
+/// The bytes of the JSON text, four a word, the first one lowest, behind a word with their number: for NT types that read
+/// their configurations themselves.
+///
+/// # Errors
+/// None.
+pub fn text_words(_: &str, json: &str) -> Result<Vec<u32>, String> {
+    let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte));
+    // Configurations are far shorter than 4 GiB (`limits::DAG_CONFIGURATION_BYTES_MAX`).
+    let length = json.len() as u32;
+    Ok(std::iter::once(length).chain(json.as_bytes().chunks(4).map(word)).collect())
+}
+
+/// What is to be done at the windows, and how far it has come.
+pub(super) struct WindowWriter {
+    changes: WindowChanges,
+    /// Writes that are done.
+    written: usize,
+    /// Erasures that are done.
+    erased: usize,
+    /// The words of the next write, where it has begun.
+    words: Option<Vec<u32>>,
+    /// This many of them are there.
+    sent: usize,
+    /// The command under way, where the NT is busy with it.
+    busy: Option<Step>,
+}
+
+/// The commands of a write, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Keep,
+    Begin,
+    /// So many words.
+    Append(usize),
+    Take,
+    /// That of an erasure.
+    Erase,
+}
+
+/// Progress of the work at the windows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum WindowProgress {
+    /// All is done.
+    Done,
+    /// The step has no words left, or there is more to do.
+    More,
+    /// An NT is busy.
+    Waits,
+    Failed(&'static str),
+}
+
+impl WindowWriter {
+    pub(super) const fn new(changes: WindowChanges) -> Self {
+        Self { changes, written: 0, erased: 0, words: None, sent: 0, busy: None }
+    }
+
+    /// Whether nothing is to be forgotten.
+    pub(super) fn erases_nothing(&self) -> bool {
+        self.changes.erasures.is_empty()
+    }
+
+    /// Goes on with the writes.
+    pub(super) fn write(
+        &mut self,
+        card: &mut dyn Card,
+        context: &mut Context,
+    ) -> Result<WindowProgress, CardError> {
+        let Some(WindowWrite { at, keeps, configuration }) =
+            self.changes.writes.get(self.written).cloned()
+        else {
+            return Ok(WindowProgress::Done);
+        };
+        // Whoever had the window before is unknown: another session may have ended in the middle.
+        select(card, at)?;
+        if let Some(step) = self.busy.take() {
+            return self.answered(step, card);
+        }
+        let Some(words) = &self.words else {
+            match words_for(card, at.nt, &configuration, context.encoder)? {
+                Ok(words) => self.words = Some(words),
+                Err(what) => return Ok(WindowProgress::Failed(what)),
+            }
+            name(card, keeps)?;
+            return self.command(Step::Keep, card);
+        };
+        let piece = (words.len() - self.sent).min(NT_DATA_WORDS);
+        if piece == 0 {
+            return self.command(Step::Take, card);
+        }
+        card.write_block(WINDOW + NT_DATA, &words[self.sent..self.sent + piece])?;
+        card.write(WINDOW + NT_COUNT, piece as u32)?;
+        context.spend(piece);
+        self.command(Step::Append(piece), card)
+    }
+
+    /// Goes on with the erasures.
+    pub(super) fn erase(&mut self, card: &mut dyn Card) -> Result<WindowProgress, CardError> {
+        let Some(&WindowErasure { at, keeps }) = self.changes.erasures.get(self.erased) else {
+            return Ok(WindowProgress::Done);
+        };
+        select(card, at)?;
+        if let Some(step) = self.busy.take() {
+            return self.answered(step, card);
+        }
+        if card.read(WINDOW + NT_WORDS_MAX)? == 0 {
+            self.erased += 1;
+            return Ok(WindowProgress::More);
+        }
+        name(card, keeps)?;
+        self.command(Step::Erase, card)
+    }
+
+    fn command(&mut self, step: Step, card: &mut dyn Card) -> Result<WindowProgress, CardError> {
+        if step == Step::Begin {
+            let write = &self.changes.writes[self.written];
+            let next = ConfigurationInForce {
+                uid: write.configuration.uid.raw(),
+                tag: write.configuration.tag(),
+            };
+            name(card, next)?;
+        }
+        let command = match step {
+            Step::Keep | Step::Erase => NT_KEEP,
+            Step::Begin => NT_BEGIN,
+            Step::Append(_) => NT_APPEND,
+            Step::Take => NT_TAKE,
+        };
+        card.write(WINDOW + NT_COMMAND, command)?;
+        self.answered(step, card)
+    }
+
+    fn answered(&mut self, step: Step, card: &mut dyn Card) -> Result<WindowProgress, CardError> {
+        match card.read(WINDOW + NT_STATUS)? {
+            NT_DONE => {}
+            NT_BUSY => {
+                self.busy = Some(step);
+                return Ok(WindowProgress::Waits);
+            }
+            _ => return Ok(WindowProgress::Failed("a network task refused what was sent")),
+        }
+        match step {
+            Step::Keep => return self.command(Step::Begin, card),
+            Step::Begin => {}
+            Step::Append(words) => self.sent += words,
+            Step::Take => {
+                (self.written, self.words, self.sent) = (self.written + 1, None, 0);
+            }
+            Step::Erase => self.erased += 1,
+        }
+        Ok(WindowProgress::More)
+    }
+}
+
+/// Counts only: there may be secrets in it.
+impl fmt::Debug for WindowWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (writes, erasures) = (self.changes.writes.len(), self.changes.erasures.len());
+        let (written, erased) = (self.written, self.erased);
+        write!(f, "WindowWriter({written} of {writes} written, {erased} of {erasures} erased)")
+    }
+}
+
+fn select(card: &mut dyn Card, at: WindowSlot) -> Result<(), CardError> {
+    card.write(WINDOW_SELECT, window(at.region, at.slot))
+}
+
+fn name(card: &mut dyn Card, configuration: ConfigurationInForce) -> Result<(), CardError> {
+    let registers: [(Address, u32); 2] = [(NT_UID, configuration.uid), (NT_TAG, configuration.tag)];
+    registers.into_iter().try_for_each(|(at, value)| card.write(WINDOW + at, value))
+}
+
+/// The words of an NT's configuration, if it has room for them.
+fn words_for(
+    card: &mut dyn Card,
+    nt: NtNumber,
+    configuration: &DagConfiguration,
+    encoder: ConfigurationEncoder,
+) -> Result<Result<Vec<u32>, &'static str>, CardError> {
+    let most = card.read(WINDOW + NT_WORDS_MAX)? as usize;
+    if most == 0 {
+        return Ok(Err("its network task takes no configuration"));
+    }
+    let entries = entries(configuration.bytes()).unwrap_or_default();
+    let entry = entries.iter().find(|entry| entry.number == nt);
+    let words = entry.and_then(|entry| encoder(entry.nt_type, entry.json).ok());
+    Ok(match words {
+        None => Err("the network task has no form for it"),
+        Some(words) if words.len() > most => Err("it is too long for the network task"),
+        Some(words) => Ok(words),
+    })
+}
