@@ -41,7 +41,7 @@ pub use outcome::{
     Score, Series, SeriesStyle, number,
 };
 pub use parameters::{
-    InvalidParameter, Parameter, ParameterEntry, ParameterSource, Parameters, TABLE,
+    InvalidParameter, Parameter, ParameterEntry, ParameterSource, Parameters, entries,
 };
 pub use plot::svg;
 pub use report::RegeneratedFigure;

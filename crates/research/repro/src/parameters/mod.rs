@@ -1,5 +1,5 @@
 //! The inputs of the figures: the card profile, the catalogue, the options of the data plane, the
-//! BlueField-3's card model and the [`TABLE`], each with its source. There are no others, and each can be set for a run.
+//! BlueField-3's card model and the [`entries`], each with its source. There are no others, and each can be set for a run.
 
 mod keys;
 mod nic;
@@ -18,7 +18,7 @@ use snic_offloads::Panic;
 use snic_processors::NicModel;
 
 pub(crate) use table::*;
-pub use table::{ParameterEntry, ParameterSource, TABLE};
+pub use table::{ParameterEntry, ParameterSource, entries};
 
 /// The card of the figures: as large as the SuperNIC paper's.
 const MODEL: &str = "sim-16";
@@ -105,7 +105,7 @@ impl Parameters {
         // SuperNIC's admission counts what NTs serve and no packets, and its credits are those it starts with
         // (4.3, 5.1): its experiments ask for more than ports could promise.
         let card = CardProfile { region_pass: None, ..card };
-        let values = TABLE.iter().map(|entry| (entry.key, entry.default.to_vec())).collect();
+        let values = entries().map(|entry| (entry.key, entry.default.to_vec())).collect();
         let (options, changed) = (PlaneOptions::default(), Vec::new());
         let nic = nic::load()?;
         Ok(Self { card, catalogue, nic, options, values, changed })
@@ -118,7 +118,7 @@ impl Parameters {
     /// An unknown key, a value that is no number or out of range. Nothing is changed then.
     pub fn set(&mut self, key: &str, text: &str) -> Result<(), InvalidParameter> {
         let values = numbers(key, text)?;
-        if let Some(entry) = TABLE.iter().find(|entry| entry.key == key) {
+        if let Some(entry) = entries().find(|entry| entry.key == key) {
             self.set_entry(entry, values)?;
         } else {
             let [value] = values[..] else {
@@ -293,7 +293,7 @@ impl Parameters {
         list.extend(
             nic::list(&self.nic).into_iter().map(|(name, value, source)| line(name, value, source)),
         );
-        for entry in TABLE {
+        for entry in entries() {
             let value = format!("{} {}", text(self.all(entry)), entry.unit);
             let source = format!("{}. {}", entry.what, entry.source.text());
             list.push(line(entry.key.into(), value.trim_end().into(), source));
@@ -374,8 +374,8 @@ mod tests {
 
     #[test]
     fn keys_are_unique_and_defaults_are_allowed() {
-        for entry in TABLE {
-            assert_eq!(TABLE.iter().filter(|other| other.key == entry.key).count(), 1);
+        for entry in entries() {
+            assert_eq!(entries().filter(|other| other.key == entry.key).count(), 1);
             let allowed = entry.default.iter().all(|value| entry.range.contains(value));
             assert!(allowed && !entry.default.is_empty(), "{}", entry.key);
         }

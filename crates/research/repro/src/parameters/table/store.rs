@@ -1,0 +1,79 @@
+//! Inputs of the key-value stores and hosts behind SuperNIC's card.
+
+use super::{ParameterEntry, ParameterSource};
+
+table! {
+    STORES:
+
+    FIG19_KEYS = "fig19.keys", [100_000.0], "keys", 1_000.0..=1e6,
+        Paper("SuperNIC, 5.4: 100K key-value entries"), "keys of the store";
+    FIG19_OPERATIONS = "fig19.operations", [20_000.0], "operations", 1_000.0..=1e7,
+        Assumption("a fifth of the paper's 100,000 (SuperNIC, 5.4): in a closed loop means move by less than a percent with more"),
+        "operations that are measured of each workload";
+    FIG19_WARM_UP = "fig19.warm_up", [2_000.0], "operations", 0.0..=1e7,
+        Assumption("many times what is under way at once"), "operations before, which are not counted";
+    FIG19_THETA = "fig19.theta", [0.99], "", 0.0..=0.999,
+        Paper("SuperNIC, 5.4: Zipf accesses with 0.99"), "exponent of the keys' popularity";
+    FIG19_RANKS = "fig19.ranks", [100_000.0], "ranks", 10.0..=1e12,
+        Assumption("Zipf's law over the keys themselves, as the paper words it; YCSB's own client has 1e10 ranks that it hashes to keys"),
+        "ranks that popularities are drawn from; more than there are keys are hashed to keys";
+    FIG19_VALUE_BYTES = "fig19.value_bytes", [1_000.0], "B", 16.0..=1_300.0,
+        Paper("SuperNIC, 5.4: YCSB's default of 1 KB, which is ten fields of 100 bytes"), "bytes of a value";
+    FIG19_CACHE_PAIRS = "fig19.cache_pairs", [100_000.0], "pairs", 1.0..=1e6,
+        Fitted("the authors' data: 4.10 µs of workload C are what a hit takes by the published parts, so all pairs are held"), "what the cache of the paper's card holds";
+    FIG19_USED_LAST = "fig19.used_last", [0.0], "", 0.0..=1.0,
+        Assumption("first in, first out: the paper has recently written or read pairs in a small buffer"),
+        "1 if a use keeps a pair in the cache for longer";
+    FIG19_HIT_NS = "fig19.hit_ns", [96.0], "ns", 0.0..=1e6,
+        Derived("the catalogue's kv-cache: 24 cycles"), "what the cache takes for a request";
+    FIG19_BEFORE = "fig19.before", [300_000.0], "operations", 0.0..=1e8,
+        Assumption("the paper's runs follow each other; a cache that begins empty hits three quarters of 100,000 operations at most"),
+        "operations that the cache has seen before a run, after the store was filled through it";
+    FIG19_CLIENTS = "fig19.clients", [8.0], "clients", 1.0..=1_024.0,
+        Derived("the authors' data: latency times throughput is 59.5 µs Gbit/s in all 18 cells, 8 operations of 1,000 B in units of 2^30 bits"),
+        "clients, each of which waits for its answer";
+    FIG19_STORE_GBPS = "fig19.store_gbps", [10.0], "Gbit/s", 0.1..=400.0,
+        Paper("SuperNIC, 5.4: the Clio board's link"), "the store's link";
+    FIG19_LINK_GBPS = "fig19.link_gbps", [100.0], "Gbit/s", 0.1..=400.0,
+        Paper("SuperNIC, 5.4: all other links"), "the links of clients, switch and card";
+    FIG19_SWITCH_NS = "fig19.switch_ns", [900.0], "ns", 0.0..=1e6,
+        Paper("SuperNIC, 5.1: a commodity switch's latency is 0.8 to 1 µs"), "a crossing of the switch";
+    FIG19_PHY_NS = "fig19.phy_ns", [1_104.0], "ns", 0.0..=1e6,
+        Derived("SuperNIC, 5.1: 1.3 µs from port to port, of which the core takes 196 ns"), "what PHY and MAC of both ports add to a way through the card";
+    FIG19_CLIENT_NS = "fig19.client_ns", [350.0], "ns", 0.0..=1e7,
+        Derived("half of what two crossings of the switch leave of Clio's median of 2.5 µs (ASPLOS '22, abstract)"),
+        "what a client takes for an operation";
+    FIG19_STORE_NS = "fig19.store_ns", [1_420.0], "ns", 0.0..=1e7,
+        Fitted("the authors' data: what all other parts leave of Clio-sNIC's 8.40 µs of workload C"),
+        "what the store takes for an operation besides moving its value; it works on many at once";
+    FIG19_MOVES_ONE = "fig19.store_moves_one", [1.0], "", 0.0..=1.0,
+        Derived("the authors' data: Clio serves least of workload A, whose values go half each way; so reads and writes share what limits it"),
+        "1 if the store moves one value at a time, at its link's rate";
+    FIG19_ACK_FRAMES = "fig19.ack_frames", [0.0], "", 0.0..=1.0,
+        Assumption("between client and store an answer acknowledges its request"), "1 if the store's acknowledgements are frames of their own";
+    FIG19_GIVE_UP_US = "fig19.give_up_us", [100_000.0], "µs", 1.0..=1e7,
+        Assumption("many times the transport's timeout of 1 ms"), "after what a client counts an operation as lost";
+    FIG19_SEED = "fig19.seed", [1.0], "", 0.0..=1e9,
+        Assumption("numbers move by less than a percent with it"), "what keys, operations and losses are drawn from";
+
+    CROWD_CLIENTS = "crowd.clients", [32.0], "clients", 1.0..=1_024.0,
+        Assumption("enough to fill the store's link also through the card"), "clients, each of which waits for its answer";
+    CROWD_OPERATIONS = "crowd.operations", [10_000.0], "operations", 1_000.0..=1e7,
+        Assumption("hit rates and throughput move by less than a percent with more"), "operations that are measured of each workload";
+    CROWD_WARM_UP = "crowd.warm_up", [2_000.0], "operations", 0.0..=1e7,
+        Assumption("ten times what the product's cache holds here"), "operations before, which are not counted";
+    CROWD_RANKS = "crowd.ranks", [1e10], "ranks", 10.0..=1e12,
+        Paper("YCSB 0.17.0, ScrambledZipfianGenerator: whatever the number of keys"), "ranks that are drawn from before they are hashed to keys";
+    CROWD_CACHE_BYTES = "crowd.cache_bytes", [196_608.0], "B", 0.0..=14e6,
+        Derived("SuperNIC, Fig. 6, as the catalogue reads it: 48 block RAMs of 4 KiB"), "the buffer of the product's caching NT";
+    CROWD_PAIR_BYTES = "crowd.pair_bytes", [1_024.0], "B", 16.0..=1e4,
+        Assumption("a value of 1,000 bytes with its key of up to 23"), "what a pair takes of it";
+    CROWD_STORE_NS = "crowd.store_ns", [350.0], "ns", 0.0..=1e7,
+        Derived("half of what two crossings of the switch leave of Clio's median of 2.5 µs (ASPLOS '22, abstract)"),
+        "what the store takes for an operation; it works on many at once";
+    CROWD_LOST_PPM = "crowd.lost_ppm", [1_000.0], "of a million", 0.0..=5e5,
+        Assumption("many in a short run; the paper's network loses nothing"), "frames that the switch loses where that is tried";
+
+    VPC_BYTES = "vpc.bytes", [64.0, 128.0, 256.0, 512.0], "B", 64.0..=9_216.0,
+        Paper("the thesis's four packet sizes"), "packet sizes of the hosts with Open vSwitch";
+}
