@@ -3,7 +3,7 @@
 use snic_repro::{Check, FigureOutcome, NumberKind, Parameters, figures, regenerate};
 
 /// Runs made short, by figure: what is inside stays inside.
-const SHORT: [(&str, &str, &str); 15] = [
+const SHORT: [(&str, &str, &str); 16] = [
     ("karma", "karma.epochs", "2000"),
     ("fig14", "fig14.loads_gbps", "5,15,60"),
     ("fig16", "fig16.seconds", "6"),
@@ -16,6 +16,7 @@ const SHORT: [(&str, &str, &str); 15] = [
     ("fig20", "fig19.warm_up", "300"),
     ("thesis-replication", "fig19.operations", "1000"),
     ("thesis-replication", "fig19.warm_up", "300"),
+    ("thesis-clio", "clio.operations", "600"),
     ("ycsb-crowd", "crowd.operations", "3000"),
     ("ycsb-crowd", "crowd.warm_up", "500"),
     ("flexpipe-fig5", "flexpipe.loads_percent", "50,70"),
@@ -97,10 +98,8 @@ figures_hold! {
     supernic_17_gains_by_sharing_and_less_than_the_most = "fig17",
         ["full over static at most: one user next to idle"];
     supernic_18_has_the_smallest_pair_and_not_the_largest = "fig18", ["2×, the largest two"];
-    supernic_19_is_quickest_with_the_cache = "fig19",
-        ["Clio: pairs of workloads in the authors' order"];
-    supernic_20_serves_most_with_the_cache = "fig20",
-        ["Clio: pairs of workloads in the authors' order"];
+    supernic_19_is_quickest_with_the_cache = "fig19", [];
+    supernic_20_serves_most_with_the_cache = "fig20", [];
     ycsb_of_a_crowd_fills_the_link = "ycsb-crowd", [];
     thesis_replication_costs_little_on_the_card = "thesis-replication",
         [
@@ -119,6 +118,33 @@ figures_hold! {
             "Half side by side, 6 NTs",
             "All side by side, 7 NTs",
             "Half side by side, 7 NTs",
+        ];
+    thesis_clio_fills_its_link = "thesis-clio",
+        [
+            "2 threads of a host, A",
+            "2 threads of a host, B",
+            "4 threads of a host, A",
+            "4 threads of a host, B",
+            "4 threads of a host, C",
+            "2 hosts, C",
+            "16 bytes of a value, read",
+            "16 bytes of a value, write",
+            "64 bytes of a value, read",
+            "64 bytes of a value, write",
+            "256 bytes of a value, read",
+            "256 bytes of a value, write",
+            "16 bytes of memory, read",
+            "16 bytes of memory, write",
+            "64 bytes of memory, read",
+            "256 bytes of memory, read",
+        ];
+    thesis_consolidation_needs_the_nts_of_the_sum = "thesis-consolidation",
+        [
+            "2 hosts, NTs of 30 Gbit/s: area and time saved",
+            "4 hosts, NTs of 20 Gbit/s: area and time saved",
+            "40 Gbit/s, a card each: operations",
+            "40 Gbit/s, one card: operations",
+            "40 Gbit/s: operations with one card, to a card each",
         ];
     karma_makes_bursts_equal = "karma", [];
     supernic_latency_is_core_and_scheduler = "latency", [];

@@ -21,6 +21,8 @@ mod supernic_8;
 mod supernic_9;
 mod supernic_latency;
 mod supernic_table_1;
+mod thesis_clio;
+mod thesis_consolidation;
 mod thesis_parallel;
 mod thesis_replication;
 mod thesis_scaling;
@@ -279,6 +281,29 @@ pub const ALL: &[Figure] = &[
             ),
         ],
         run: thesis_scaling::run,
+    },
+    Figure {
+        id: "thesis-clio",
+        title: "Clio in SuperNIC's thesis: clients, stores and bytes",
+        source: "SuperNIC's thesis, evaluation of Clio; the authors' tables of threads, hosts, stores and sizes",
+        claim: "Clients add throughput until the store moves values at its link's rate, then latency; stores add throughput until clients have no more.",
+        breaks: &[
+            broken("fig19.store_gbps", "100", "a store's link as fast as the others"),
+            broken("clio.threads", "16", "hosts with twice the threads"),
+            broken("fig19.client_ns", "2000", "clients that take 2 µs for an operation"),
+        ],
+        run: thesis_clio::run,
+    },
+    Figure {
+        id: "thesis-consolidation",
+        title: "SuperNIC's thesis: hosts that share a card",
+        source: "SuperNIC's thesis, appendices; the authors' data, data_conslid_cost, data_conslid_perf, data_fb_alibaba_trace",
+        claim: "Hosts behind one card need the NTs of their common load instead of a set each, and lose what their common link lacks.",
+        breaks: &[
+            broken("consolidation.hosts", "1", "hosts that each have the whole load"),
+            broken("consolidation.period_ms", "400", "a monitor period of four loads"),
+        ],
+        run: thesis_consolidation::run,
     },
     Figure {
         id: "karma",

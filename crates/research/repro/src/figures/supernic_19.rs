@@ -31,6 +31,8 @@ const THROUGHPUTS: [[f64; 6]; 3] = [
 const CLIO: usize = 0;
 const TRANSPORT: usize = 1;
 const BOTH: usize = 2;
+const A: usize = 0;
+const B: usize = 1;
 /// The workload to which times and the cache were fitted.
 const C: usize = 2;
 /// The tolerance of a cell.
@@ -86,10 +88,15 @@ pub(super) fn measure(
         .with_context(|| format!("{} with workload {}", arm.name, load.workload.name))
 }
 
-/// The kind of a cell: the store's time and the cache's size were fitted to two of workload C.
+/// The kind of a cell: the store's time and the cache's size were fitted to two of workload C, the time of writes to Clio's A.
 fn cell(workload: usize, arm: usize, value: f64) -> Expected {
     let bound = ExpectedBound::Share(value, CELL);
-    if workload == C && arm != CLIO {
+    let is_fitted = match workload {
+        A => arm == CLIO,
+        C => arm != CLIO,
+        _ => false,
+    };
+    if is_fitted {
         return Expected::fitted(Origin::Data, bound);
     }
     Expected::predicted(Origin::Data, bound)
@@ -132,7 +139,7 @@ fn compare_workloads(
     data: &[[f64; 6]; 3],
     of: impl Fn(&YcsbMeasurement) -> f64,
 ) {
-    let orders = [(0, 1), (0, C), (1, C)];
+    let orders = [(A, B), (A, C), (B, C)];
     for (arm, system) in SYSTEMS.iter().enumerate().take(PAPER_ARMS.len()) {
         let is_same = |(one, other): &(usize, usize)| {
             let ours = of(&grid[*one][arm]) > of(&grid[*other][arm]);
@@ -141,7 +148,8 @@ fn compare_workloads(
         let same = orders.iter().filter(|order| is_same(order)).count();
         let all = ExpectedBound::Exact(orders.len() as f64);
         let what = format!("{system}: pairs of workloads in the authors' order");
-        outcome.check(what, "pairs", Expected::predicted(Origin::Data, all), same as f64);
+        let kind = if arm == CLIO { Expected::fitted } else { Expected::predicted };
+        outcome.check(what, "pairs", kind(Origin::Data, all), same as f64);
     }
 }
 
@@ -177,7 +185,7 @@ pub(super) fn throughput(parameters: &Parameters) -> Result<FigureOutcome> {
     let full = Expected::predicted(Origin::Published, ExpectedBound::AtLeast(0.97));
     outcome.check("C: Clio's link is busy", "", full, grid[C][CLIO].link_busy);
     let most = Expected::predicted(Origin::Data, ExpectedBound::AtLeast(10.0));
-    for at in [1, C] {
+    for at in [B, C] {
         let what = format!("{}: with the cache, more than the store's link", WORKLOADS[at].name);
         outcome.check(what, "Gbit/s", most, gibibits(&bed, &grid[at][BOTH]));
     }
@@ -287,10 +295,11 @@ fn notes(outcome: &mut FigureOutcome) {
          product's cache gives a pair up when it is written, and the figure ycsb-crowd has it.",
     );
     outcome.note(
-        "Two numbers are fitted, each to one cell of workload C: the store's time to Clio-sNIC, the size of the cache to Clio-sNIC-$. With the store's \
+        "Three numbers are fitted, each to one cell: the store's time to Clio-sNIC with C, the size of the cache to Clio-sNIC-$ with C, and how long the store moves a \
+         value that is written to Clio with A. With the store's \
          time that Clio's published median leaves (350 ns) Clio-sNIC is limited by the link as Clio is, 13 to 15 % too fast. Clio \
          itself is limited by its board, which moves a value at a time at 10 Gbit/s, in either direction: with a link in each direction A would \
-         be served fastest, and the authors have it slowest. What A costs Clio more than C (6 %) is not explained: ours are equal to 0.3 %, and the \
-         order of Clio's workloads stays outside.",
+         be served fastest, and the authors have it slowest. A write takes the board 12 % longer than a read; then also Clio-sNIC is \
+         nearer to the authors' with A and B, which nothing was fitted to, and Clio-sNIC-$ less so with A.",
     );
 }

@@ -32,10 +32,13 @@ pub(super) const CLIENT: Station =
 pub(super) const STORE: Station =
     Station { mac: [2, 0, 0, 0, 0, 2], address: Ipv4Addr::new(10, 0, 0, 2), port: 11_211 };
 
-/// The stores that keep copies of what the store of this address is sent.
-pub(super) const REPLICAS: [Station; 2] = [replica(3), replica(4)];
+/// Stores where there are several.
+pub(super) const STORES: [Station; 4] = [numbered(3), numbered(4), numbered(5), numbered(6)];
 
-const fn replica(last: u8) -> Station {
+/// The stores that keep copies of what the store of this address is sent.
+pub(super) const REPLICAS: [Station; 2] = [STORES[0], STORES[1]];
+
+const fn numbered(last: u8) -> Station {
     Station { mac: [2, 0, 0, 0, 0, last], address: Ipv4Addr::new(10, 0, 0, last), port: 11_211 }
 }
 

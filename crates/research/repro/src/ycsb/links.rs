@@ -91,11 +91,14 @@ impl Site {
         let mut moved = now;
         if bed.store_moves_one {
             // The longer of the two has the value.
-            let value = if answer.len() > request.len() { &answer } else { request };
+            let is_write = request.len() > answer.len();
+            let value = if is_write { request } else { &answer };
             let headers = if self.end.is_some() { frames::TRANSPORT_BYTES * 8 } else { 0 };
             let bits = frames::bits_on_the_wire(value) + headers as f64;
-            moved = now.max(self.free_at) + nanos(bits, bed.store_bps);
-            self.free_at = moved;
+            let times = if is_write { bed.write_moves } else { 1.0 };
+            self.free_at = now.max(self.free_at) + nanos(bits * times, bed.store_bps);
+            let waits = !(is_write && bed.answers_writes_first);
+            moved = if waits { self.free_at } else { now };
         }
         Ok((moved + bed.store_ns, answer))
     }

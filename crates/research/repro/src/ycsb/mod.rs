@@ -29,10 +29,11 @@ use std::sync::Arc;
 use keys::Names;
 
 use crate::parameters::{
-    CROWD_CACHE_BYTES, CROWD_PAIR_BYTES, CROWD_RANKS, CROWD_STORE_NS, FIG19_ACK_FRAMES,
-    FIG19_BEFORE, FIG19_CACHE_PAIRS, FIG19_CLIENT_NS, FIG19_GIVE_UP_US, FIG19_HIT_NS, FIG19_KEYS,
-    FIG19_LINK_GBPS, FIG19_MOVES_ONE, FIG19_PHY_NS, FIG19_RANKS, FIG19_SEED, FIG19_STORE_GBPS,
-    FIG19_STORE_NS, FIG19_SWITCH_NS, FIG19_THETA, FIG19_USED_LAST, FIG19_VALUE_BYTES, Parameters,
+    CLIO_ANSWERS_FIRST, CLIO_LINK_GBPS, CROWD_CACHE_BYTES, CROWD_PAIR_BYTES, CROWD_RANKS,
+    CROWD_STORE_NS, FIG19_ACK_FRAMES, FIG19_ANSWERS_FIRST, FIG19_BEFORE, FIG19_CACHE_PAIRS,
+    FIG19_CLIENT_NS, FIG19_GIVE_UP_US, FIG19_HIT_NS, FIG19_KEYS, FIG19_LINK_GBPS, FIG19_MOVES_ONE,
+    FIG19_PHY_NS, FIG19_RANKS, FIG19_SEED, FIG19_STORE_GBPS, FIG19_STORE_NS, FIG19_SWITCH_NS,
+    FIG19_THETA, FIG19_USED_LAST, FIG19_VALUE_BYTES, FIG19_WRITE_MOVES, Parameters,
 };
 
 /// One of YCSB's core workloads.
@@ -120,6 +121,8 @@ pub struct RunInputs {
     pub ranks: f64,
     /// Bytes of a value.
     pub value_bytes: usize,
+    /// Stores that the keys are spread over, up to four. A card and doubled writes know one store.
+    pub stores: usize,
     /// Pairs that the cache holds.
     pub cache_pairs: u64,
     /// Whether the paper's cache evicts what was used longest ago, and not what came longest ago.
@@ -142,6 +145,10 @@ pub struct RunInputs {
     pub store_ns: u64,
     /// Whether it moves one value at a time, at its link's rate and in either direction.
     pub store_moves_one: bool,
+    /// Time that it moves a value that is written, of that of one that is read.
+    pub write_moves: f64,
+    /// Whether it answers a write that has come before the value is moved.
+    pub answers_writes_first: bool,
     /// Whether acknowledgements are frames of their own; else they ride in the headers of others.
     pub has_ack_frames: bool,
     /// After this a client counts an operation as lost.
@@ -162,6 +169,7 @@ impl RunInputs {
             theta: parameters.value(&FIG19_THETA),
             ranks: parameters.value(&FIG19_RANKS),
             value_bytes: parameters.count(&FIG19_VALUE_BYTES) as usize,
+            stores: 1,
             cache_pairs: parameters.count(&FIG19_CACHE_PAIRS),
             moves_used: is_set(&FIG19_USED_LAST),
             hit_ns: nanos(&FIG19_HIT_NS),
@@ -173,10 +181,26 @@ impl RunInputs {
             client_ns: nanos(&FIG19_CLIENT_NS),
             store_ns: nanos(&FIG19_STORE_NS),
             store_moves_one: is_set(&FIG19_MOVES_ONE),
+            write_moves: parameters.value(&FIG19_WRITE_MOVES),
+            answers_writes_first: is_set(&FIG19_ANSWERS_FIRST),
             has_ack_frames: is_set(&FIG19_ACK_FRAMES),
             give_up_ns: nanos(&FIG19_GIVE_UP_US) * 1_000,
             seed: parameters.count(&FIG19_SEED),
         }
+    }
+
+    /// As in Clio's own evaluation, which has no card and slower links.
+    pub fn of_clio(parameters: &Parameters) -> Self {
+        Self {
+            link_bps: parameters.value(&CLIO_LINK_GBPS) * 1e9,
+            answers_writes_first: parameters.value(&CLIO_ANSWERS_FIRST) >= 0.5,
+            ..Self::new(parameters)
+        }
+    }
+
+    /// The same for its memory without a key-value store in it.
+    pub fn of_clio_memory(parameters: &Parameters) -> Self {
+        Self { store_ns: parameters.count(&CROWD_STORE_NS), ..Self::of_clio(parameters) }
     }
 
     /// As for many clients of the product's NTs: a store that is fast and works on many operations at once, and keys as

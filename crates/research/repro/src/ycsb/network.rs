@@ -9,7 +9,7 @@ use snic_domain::Timestamp;
 
 use super::card::{Card, Sent, Side};
 use super::end::TransportEnd;
-use super::frames::{self, CLIENT, REPLICAS, STORE, Station};
+use super::frames::{self, CLIENT, REPLICAS, STORE, STORES, Station};
 use super::keys::{self, KeyChooser};
 use super::links::{Link, Site};
 use super::pairs::PairCache;
@@ -150,7 +150,8 @@ impl KeyValueNetwork {
         let window = WINDOW.max(load.clients);
         let card = arm.card.then(|| Card::new(parameters, bed, arm, window)).transpose()?;
         let sites = Self::stores(bed, arm, window)?;
-        let client_ends = Self::peers(arm)
+        let peers = if arm.transport { Self::peers(bed, arm) } else { &[] };
+        let client_ends = peers
             .iter()
             .map(|peer| TransportEnd::new(CLIENT, *peer, window, bed.seed))
             .collect::<Result<_>>()?;
@@ -188,18 +189,18 @@ impl KeyValueNetwork {
         })
     }
 
-    /// Ends of the transport that clients speak to.
-    fn peers(arm: Arm) -> &'static [Station] {
-        match (arm.transport, arm.doubling) {
-            (false, _) => &[],
-            (true, Doubling::Client) => &REPLICAS,
-            (true, _) => &[STORE],
+    /// Stores as clients see them.
+    fn peers(bed: &RunInputs, arm: Arm) -> &'static [Station] {
+        match arm.doubling {
+            Doubling::Client => &REPLICAS,
+            Doubling::Nowhere if bed.stores > 1 => STORES.get(..bed.stores).unwrap_or(&STORES),
+            Doubling::Nowhere | Doubling::Card => &[STORE],
         }
     }
 
     fn stores(bed: &RunInputs, arm: Arm, window: usize) -> Result<Vec<Site>> {
         let stations: &[Station] =
-            if arm.doubling == Doubling::Nowhere { &[STORE] } else { &REPLICAS };
+            if arm.doubling == Doubling::Card { &REPLICAS } else { Self::peers(bed, arm) };
         // Between switch and store itself there is no card.
         let (port_ns, behind) = (port_ns(bed, arm), if arm.card { 0 } else { bed.switch_ns });
         let site = |station: &Station| {
@@ -217,7 +218,7 @@ impl KeyValueNetwork {
     fn site_of(&self, frame: &[u8], sends: bool) -> Result<usize> {
         let (from, to) = frames::addresses(frame)?;
         let address = if sends { from } else { to };
-        let at = REPLICAS.iter().position(|station| station.address == address);
+        let at = STORES.iter().position(|station| station.address == address);
         Ok(at.unwrap_or_default().min(self.sites.len() - 1))
     }
 
@@ -452,7 +453,9 @@ impl KeyValueNetwork {
             self.issued[key as usize]
         };
         self.measured.made.push((key, is_read));
-        let (since, site) = (self.now, 0);
+        let is_spread = self.arm.doubling == Doubling::Nowhere;
+        let site = if is_spread { key as usize % self.sites.len() } else { 0 };
+        let since = self.now;
         let operation = PendingOperation { number, client, key, is_read, since, version, site };
         self.ask(request, operation);
         self.at(self.now + self.bed.give_up_ns, Event::GiveUp(number));
@@ -470,7 +473,7 @@ impl KeyValueNetwork {
             let head = format!("set {name} 0 0 {}\r\n", value.len());
             [head.as_bytes(), &value, b"\r\n"].concat()
         };
-        let store = if self.arm.doubling == Doubling::Client { REPLICAS[site] } else { STORE };
+        let store = Self::peers(&self.bed, self.arm).get(site).copied().unwrap_or(STORE);
         let frame = frames::message(CLIENT, store, request, &text);
         self.under_way.insert(request, operation);
         self.at(self.now + self.bed.client_ns, Event::Request(frame));

@@ -44,7 +44,7 @@ pub struct ParameterEntry {
 impl ParameterEntry {
     /// Whether its values belong to things by their order, so that there must be as many.
     pub(super) fn is_by_name(&self) -> bool {
-        let by_name: [&ParameterEntry; 9] = [
+        let by_name: [&ParameterEntry; 12] = [
             &FIG9_REQUEST_PERCENT,
             &FIG8_CYCLES,
             &FLEXPIPE_MEASURED,
@@ -54,6 +54,9 @@ impl ParameterEntry {
             &FLEXPIPE_HEADER_ONLY,
             &FIG5_EPOCHS,
             &BF3_THREAD_NANOS,
+            &CONSOLIDATION_LOAD_GBPS,
+            &CAPEX_DOLLARS,
+            &CAPEX_SMALLER,
         ];
         by_name.iter().any(|entry| entry.key == self.key)
     }

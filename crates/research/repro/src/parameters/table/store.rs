@@ -49,6 +49,11 @@ table! {
     FIG19_MOVES_ONE = "fig19.store_moves_one", [1.0], "", 0.0..=1.0,
         Derived("the authors' data: Clio serves least of workload A, whose values go half each way; so reads and writes share what limits it"),
         "1 if the store moves one value at a time, at its link's rate";
+    FIG19_WRITE_MOVES = "fig19.write_moves", [1.12], "times", 0.1..=10.0,
+        Fitted("the authors' data: 7.67 µs of Clio with workload A, where its board is busy, beside 7.22 µs of C"),
+        "how long the store moves a value that is written, of one that is read";
+    FIG19_ANSWERS_FIRST = "fig19.store_answers_first", [0.0], "", 0.0..=1.0,
+        Assumption("the authors' data have writes through the card slower than reads"), "1 if the store answers a write before it has moved the value";
     FIG19_ACK_FRAMES = "fig19.ack_frames", [0.0], "", 0.0..=1.0,
         Assumption("between client and store an answer acknowledges its request"), "1 if the store's acknowledgements are frames of their own";
     FIG19_GIVE_UP_US = "fig19.give_up_us", [100_000.0], "µs", 1.0..=1e7,
@@ -74,6 +79,49 @@ table! {
     CROWD_LOST_PPM = "crowd.lost_ppm", [1_000.0], "of a million", 0.0..=5e5,
         Assumption("many in a short run; the paper's network loses nothing"), "frames that the switch loses where that is tried";
 
+    CLIO_LINK_GBPS = "clio.link_gbps", [40.0], "Gbit/s", 0.1..=400.0,
+        Paper("the thesis, evaluation of Clio: 40 Gbit/s"), "the links of clients and switch in Clio's own evaluation";
+    CLIO_ANSWERS_FIRST = "clio.store_answers_first", [1.0], "", 0.0..=1.0,
+        Fitted("the authors' data: one thread writes 1,024 bytes of memory in 3.685 µs and reads them in 4.35"),
+        "the same in Clio's own evaluation";
+    CLIO_OPERATIONS = "clio.operations", [2_000.0], "operations", 100.0..=1e7,
+        Assumption("in a closed loop means move by less than a percent with more"), "operations that are measured of each cell";
+    CLIO_WARM_UP = "clio.warm_up", [300.0], "operations", 0.0..=1e7,
+        Assumption("many times what is under way at once"), "operations before, which are not counted";
+    CLIO_THREADS = "clio.threads", [8.0], "threads", 1.0..=64.0,
+        Paper("the thesis, evaluation of Clio: 8 threads of each host"), "threads of a host, each of which waits for its answer";
+    CLIO_HOSTS = "clio.hosts", [2.0], "hosts", 1.0..=64.0,
+        Paper("the thesis, evaluation of Clio: two hosts"), "hosts where the number of stores is varied";
+
     VPC_BYTES = "vpc.bytes", [64.0, 128.0, 256.0, 512.0], "B", 64.0..=9_216.0,
         Paper("the thesis's four packet sizes"), "packet sizes of the hosts with Open vSwitch";
+
+    CONSOLIDATION_LOAD_GBPS = "consolidation.load_gbps", [24.0, 32.0], "Gbit/s", 0.1..=1e3,
+        Paper("the thesis's appendix on consolidation"), "median and 95th percentile of the load";
+    CONSOLIDATION_HOSTS = "consolidation.hosts", [2.0], "hosts", 1.0..=64.0,
+        Fitted("the authors' data: for four hosts one NT of 60 Gbit/s does, which it does not if each has a median of 24"),
+        "hosts that have this load together";
+    CONSOLIDATION_UNITS = "consolidation.units", [120.0], "loads", 1.0..=1e6,
+        Assumption("shares move by about a percent with more"), "loads of each host, one after the other";
+    CONSOLIDATION_UNIT_MS = "consolidation.unit_ms", [30.0], "ms", 1.0..=1e6,
+        Assumption("several monitor periods: the thesis scales for loads that stay"), "for how long a load stays";
+    CONSOLIDATION_SCALE = "consolidation.scale", [500.0], "times", 1.0..=1e4,
+        Assumption("loads, links and NTs are smaller by this, so that seconds of packets can be simulated"),
+        "what all rates are divided by";
+    CONSOLIDATION_PERIOD_MS = "consolidation.period_ms", [10.0], "ms", 1.0..=1e4,
+        Paper("the thesis's evaluation: MONITOR_PERIOD of 10 ms"), "the monitor period";
+    CONSOLIDATION_NT_GBPS = "consolidation.nt_gbps", [20.0, 30.0, 60.0, 90.0], "Gbit/s", 0.1..=1e3,
+        Paper("the authors' data, data_conslid_cost"), "what an NT serves";
+    CONSOLIDATION_LINKS_GBPS = "consolidation.links_gbps", [100.0, 40.0], "Gbit/s", 0.1..=1e3,
+        Paper("the thesis's appendix on consolidation"), "links of hosts, and of the card";
+    CONSOLIDATION_SEED = "consolidation.seed", [1.0], "", 0.0..=1e9,
+        Assumption("shares move by a few percent with it"), "what loads are drawn from";
+    CAPEX_DOLLARS = "capex.dollars", [500.0, 100.0, 250.0], "$", 0.0..=1e6,
+        Paper("the thesis's appendix on costs"), "prices of a NIC, of a cable and of a switch's port";
+    CAPEX_SMALLER = "capex.smaller", [0.2, 0.6], "times", 0.0..=1.0,
+        Paper("the thesis's appendix on costs"), "prices of a NIC and a cable to the pool, of whole ones";
+    CAPEX_HOSTS = "capex.hosts", [4.0], "hosts", 1.0..=1e3,
+        Paper("the thesis's appendix on costs"), "hosts of a card";
+    CAPEX_NT_SHARE = "capex.nt_share", [0.9], "", 0.0..=1.0,
+        Paper("the thesis's appendix on costs"), "part of a card's price that is for its NTs";
 }
