@@ -1,4 +1,5 @@
-//! Other designs of a card's data path, over the same offloads: FlexPipe, a static pipeline, PANIC.
+//! Other designs of a card's data path, over the same offloads: FlexPipe, a static pipeline, PANIC;
+//! and OSMOSIS, whose offloads are programs.
 //!
 //! These cards have no regions and no tables of ours: each offload is there for good, in as many
 //! units as line rate needs ([`units`]), and what differs is how packets find them.
@@ -14,12 +15,16 @@
 //!
 //! One engine runs all three: who sends to whom, what a transfer takes, and which unit gets a packet
 //! are all that differs. Cycles are the data path's; units may be slower and narrower.
+//!
+//! A NIC with processors in place of offloads is another machine: OSMOSIS's, in `processors`.
 
 mod engine;
 mod packets;
+mod processors;
 mod run;
 mod unit;
 
+pub use processors::{KernelPacket, KernelQueue, PoolMeasurement, ProcessorPool, QueueArbiter};
 pub use run::{FlowMeasurement, Measurement, Workload};
 
 /// Shortest frame of Ethernet, in bytes.

@@ -146,6 +146,7 @@ figures_hold! {
             "40 Gbit/s, one card: operations",
             "40 Gbit/s: operations with one card, to a card each",
         ];
+    osmosis_divides_processors_by_weight = "osmosis", [];
     karma_makes_bursts_equal = "karma", [];
     supernic_latency_is_core_and_scheduler = "latency", [];
     supernic_table_1_is_seen_in_runs = "table1", [];

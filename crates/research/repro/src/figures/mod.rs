@@ -6,6 +6,7 @@ mod bluefield3_access;
 mod bluefield3_buffers;
 mod flexpipe;
 mod karma;
+mod osmosis;
 mod supernic_10;
 mod supernic_11;
 mod supernic_12;
@@ -315,6 +316,17 @@ pub const ALL: &[Figure] = &[
             broken("karma.credits", "0", "users that begin without credits and cannot borrow"),
         ],
         run: karma::run,
+    },
+    Figure {
+        id: "osmosis",
+        title: "OSMOSIS: tenants' programs on a NIC's processors",
+        source: "OSMOSIS (USENIX ATC '24, arXiv 2309.03628), abstract and its authors' program",
+        claim: "Tenants of equal weight get as many processors however long their packets take, and those with small packets are done earlier.",
+        breaks: &[
+            broken("osmosis.limited", "0", "no limit by weight"),
+            broken("osmosis.processors", "4096", "more processors than packets"),
+        ],
+        run: osmosis::run,
     },
     Figure {
         id: "latency",

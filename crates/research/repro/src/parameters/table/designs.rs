@@ -1,4 +1,4 @@
-//! Inputs of other designs: Karma, FlexPipe, PANIC.
+//! Inputs of other designs: Karma, OSMOSIS, FlexPipe, PANIC.
 
 use super::{ParameterEntry, ParameterSource};
 
@@ -23,6 +23,33 @@ table! {
         Paper("Karma, abstract: past allocations count"), "0 if credits are forgotten each epoch";
     KARMA_SEED = "karma.seed", [1.0], "", 0.0..=1e9,
         Assumption("numbers move by less than a percent with it"), "what draws the bursts";
+
+    OSMOSIS_PROCESSORS = "osmosis.processors", [32.0], "processors", 1.0..=4_096.0,
+        Paper("OSMOSIS, the authors' program: four clusters of eight"), "processors of the NIC";
+    OSMOSIS_CLOCK_HZ = "osmosis.clock_hz", [1e9], "Hz", 1e6..=1e11,
+        Paper("PsPIN, the NIC that OSMOSIS is built into: 1 GHz"), "clock of the processors";
+    OSMOSIS_GBPS = "osmosis.gbps", [400.0], "Gbit/s", 1.0..=1e4,
+        Paper("OSMOSIS, abstract: 400 Gbit/s"), "the link, which is full";
+    OSMOSIS_BYTES = "osmosis.bytes", [128.0], "B", 64.0..=9_216.0,
+        Paper("OSMOSIS, the authors' trace of two tenants"), "packets of two tenants, one after the other";
+    OSMOSIS_ITERATIONS = "osmosis.iterations", [256.0, 512.0], "iterations", 1.0..=1e6,
+        Paper("OSMOSIS, the authors' program"), "what each of two tenants' programs runs for a packet";
+    OSMOSIS_CYCLES = "osmosis.cycles", [3.0], "cycles", 1.0..=1e3,
+        Assumption("a multiplication, an addition, a branch"), "what an iteration takes";
+    OSMOSIS_PACKETS = "osmosis.packets", [1_000.0], "packets", 1.0..=1e5,
+        Assumption("so many that begin and end do not count"), "packets of each of two tenants";
+    OSMOSIS_WEIGHTS = "osmosis.weights", [1.0, 3.0], "", 1.0..=255.0,
+        Assumption("one other than equal"), "weights of two tenants where they differ";
+    OSMOSIS_MIX_PACKETS = "osmosis.mix_packets", [500.0], "packets", 1.0..=1e5,
+        Paper("OSMOSIS, the authors' trace of four tenants"), "packets of four tenants, in random order";
+    OSMOSIS_MIX_BYTES = "osmosis.mix_bytes", [64.0, 64.0, 64.0, 128.0, 4_096.0, 4_096.0, 3_072.0, 4_096.0], "B", 64.0..=9_216.0,
+        Paper("OSMOSIS, the authors' generator of traces"), "smallest and largest packet of each of four tenants";
+    OSMOSIS_MIX_CYCLES = "osmosis.mix_cycles", [100.0, 1.5], "cycles", 0.0..=1e4,
+        Assumption("few instructions for a word; the authors print none"), "what a program takes for a packet, and for each byte";
+    OSMOSIS_LIMITED = "osmosis.limited", [1.0], "", 0.0..=1.0,
+        Paper("OSMOSIS: weight-limited"), "0 if a tenant may have more processors than its weight's part while others wait";
+    OSMOSIS_SEED = "osmosis.seed", [1.0], "", 0.0..=1e9,
+        Assumption("numbers move by a few percent with it"), "what draws tenants and sizes";
 
     FLEXPIPE_BYTES = "flexpipe.bytes", [64.0, 128.0, 256.0, 512.0, 1_024.0, 1_500.0], "B", 64.0..=9_216.0,
         Paper("FlexPipe, IV"), "sizes that packets are drawn from";

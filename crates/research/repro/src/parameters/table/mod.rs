@@ -44,7 +44,7 @@ pub struct ParameterEntry {
 impl ParameterEntry {
     /// Whether its values belong to things by their order, so that there must be as many.
     pub(super) fn is_by_name(&self) -> bool {
-        let by_name: [&ParameterEntry; 12] = [
+        let by_name: [&ParameterEntry; 16] = [
             &FIG9_REQUEST_PERCENT,
             &FIG8_CYCLES,
             &FLEXPIPE_MEASURED,
@@ -56,6 +56,10 @@ impl ParameterEntry {
             &BF3_THREAD_NANOS,
             &CONSOLIDATION_LOAD_GBPS,
             &CAPEX_DOLLARS,
+            &OSMOSIS_ITERATIONS,
+            &OSMOSIS_WEIGHTS,
+            &OSMOSIS_MIX_BYTES,
+            &OSMOSIS_MIX_CYCLES,
             &CAPEX_SMALLER,
         ];
         by_name.iter().any(|entry| entry.key == self.key)
