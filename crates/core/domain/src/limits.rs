@@ -79,6 +79,9 @@ pub const MODULE_BYTES_MAX: usize = 256 << 10;
 pub const MODULE_MEMORY_BYTES_MAX: usize = 2 << 20;
 /// Heaviest tenant: weights are ratios, and exact arithmetic on them must not overflow.
 pub const TENANT_WEIGHT_MAX: u32 = 1_000;
+/// Most requests that wait for DAGs to move, and of one caller: each is planned again whenever something is freed.
+pub const HELD_MAX: usize = 64;
+pub const CALLER_HELD_MAX: usize = 8;
 /// Most labels of a resource: each filter of a list may look at all of them.
 pub const LABELS_MAX: usize = 32;
 /// Longest key and longest value of a label, in characters: as DNS labels, so that the labels of other

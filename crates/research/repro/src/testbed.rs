@@ -23,6 +23,10 @@ use snic_processors::NicModel;
 
 /// Interval between steps of the session while something is under way.
 const STEP: Duration = Duration::from_micros(20);
+/// The same while a request waits for room.
+const LONG_STEP: Duration = Duration::from_millis(1);
+/// Longest time that the controller has a request wait.
+const WAIT_MAX: Duration = Duration::from_secs(10);
 /// Longest time of a DAG until it serves: every region loaded again, and more.
 const READY_MAX: Duration = Duration::from_secs(1);
 
@@ -199,6 +203,11 @@ impl Testbed {
         let caller = Caller::Operator("repro".into());
         let request = Box::new(Request { caller, request_id: None, command });
         self.handle(Event::Request { call, request })?;
+        let end = self.now + READY_MAX + WAIT_MAX;
+        while !self.replies.contains_key(&call) && self.now < end {
+            // It waits for DAGs that move together.
+            self.live(LONG_STEP, LONG_STEP)?;
+        }
         match self.replies.remove(&call) {
             Some(Ok(_)) => Ok(()),
             Some(Err(error)) => bail!("the controller refuses: {error}"),

@@ -1,5 +1,6 @@
 //! The only entry to the state: routes each event to its handler, then follows up all changes.
 
+mod held;
 mod queries;
 
 use std::collections::BTreeMap;
@@ -11,7 +12,7 @@ use snic_processors::NicModel;
 
 use crate::place::{consolidation, untrusted};
 use crate::protocol::{
-    Caller, Command, ControlError, ControllerSettings, Event, LogKind, Reply, Request,
+    CallId, Caller, Command, ControlError, ControllerSettings, Event, LogKind, Reply, Request,
 };
 use crate::react::{reconcile, reports, sampling, usage};
 use crate::request::vm_bindings::Progress;
@@ -29,6 +30,7 @@ use crate::store::revisions::Revisions;
 use crate::store::tx::{LogSubject, Tx};
 use crate::view::{quotas, views};
 
+use held::{HeldRequest, HeldRequests};
 pub use queries::RegionGlance;
 
 /// The control plane of one daemon: all tenants, all cards.
@@ -46,6 +48,8 @@ pub struct Controller {
     revisions: Revisions,
     /// Records that it goes on without.
     set_aside: SetAsideAccount,
+    /// Requests that wait for room.
+    held: HeldRequests,
 }
 
 impl Controller {
@@ -96,6 +100,8 @@ impl Controller {
         let (mut restarted, _) = Self::recover_rest(settings, records, secret, now)?;
         restarted.core.declare_as(&self.core);
         restarted.declare_keys(self.core.registry.trust().cloned());
+        // Their callers wait, and nothing of them was stored.
+        restarted.held = self.held.clone();
         Ok(restarted)
     }
 
@@ -115,7 +121,8 @@ impl Controller {
 
     fn of(content: StoreContent) -> Self {
         let StoreContent { core, requests, revisions, set_aside } = content;
-        Self { core, requests, log: Log::default(), revisions, set_aside }
+        let (log, held) = (Log::default(), HeldRequests::default());
+        Self { core, requests, log, revisions, set_aside, held }
     }
 
     /// Everything that is wrong with the records of a store, for those who look at one that no daemon has
@@ -134,12 +141,16 @@ impl Controller {
         let mut tx = Tx::at(now);
         let mut reply = None;
         let core = &mut self.core;
+        if !matches!(event, Event::Request { .. })
+            && let Some(held) = self.held.take_due(core)
+        {
+            reply = self.decide(&mut tx, held);
+        }
+        let core = &mut self.core;
         match event {
             Event::Request { call, request } => {
-                if let Caller::Tenant(tenant) = &request.caller {
-                    tx.asked_by(call, tenant.clone());
-                }
-                reply = Some((call, self.request(&mut tx, *request)));
+                let asked = HeldRequest::new(core, call, *request);
+                reply = self.decide(&mut tx, asked);
             }
             Event::CardAppeared { card, profile } => {
                 reports::card_appeared(core, &mut tx, card, *profile);
@@ -182,6 +193,27 @@ impl Controller {
         self.log.keep(&mut tx);
         self.revisions.finish(&mut tx);
         tx
+    }
+
+    /// The answer to a request that has just come, or that was held; `None` where it waits for room.
+    fn decide(
+        &mut self,
+        tx: &mut Tx,
+        asked: HeldRequest,
+    ) -> Option<(CallId, Result<Reply, ControlError>)> {
+        let call = asked.call;
+        if let Caller::Tenant(tenant) = &asked.request.caller {
+            tx.asked_by(call, tenant.clone());
+        }
+        let copy = self.held.copy(&self.core, &asked);
+        let result = self.request(tx, asked.request);
+        let is_refused = matches!(result, Err(ControlError::Refused(_)));
+        if let Some(held) = copy.filter(|_| is_refused && self.core.planning.may_wait())
+            && self.held.hold(&self.core, held)
+        {
+            return None;
+        }
+        Some((call, result))
     }
 
     /// Carries out a request, or repeats the answer to one that was carried out before.
@@ -263,7 +295,8 @@ impl Controller {
             self.core.cards.iter().filter_map(|(_, card)| card.next_wake_up(self.core.now()));
         let is_put_off = self.core.planning.is_put_off() || self.core.passes.is_put_off();
         let put_off = is_put_off.then(|| self.core.now());
-        let alarms = [self.core.bindings.next_alarm(), self.core.passes.begins(), put_off];
+        let (bindings, begins) = (self.core.bindings.next_alarm(), self.core.passes.begins());
+        let alarms = [bindings, begins, put_off, self.held.next_wake_up(&self.core)];
         cards.chain(alarms.into_iter().flatten()).min()
     }
 

@@ -13,10 +13,10 @@ use snic_domain::{
 use crate::decide::batch::BatchSnapshot;
 use crate::place::consolidation;
 use crate::protocol::{
-    Arrangement, AssignedDag, BindingView, BitstreamView, Caller, CardHealth, CardView, Command,
-    ControlError, DagBatch, DagView, Event, LogEntry, NtView, OperationRecord, OperationView,
-    ProvisionName, RegionView, ResourceKey, ResourceKind, RuleView, StateView, TenantView,
-    UsageView,
+    Arrangement, AssignedDag, BindingView, BitstreamView, CallId, Caller, CardHealth, CardView,
+    Command, ControlError, DagBatch, DagView, Event, LogEntry, NtView, OperationRecord,
+    OperationView, ProvisionName, RegionView, ResourceKey, ResourceKind, RuleView, StateView,
+    TenantView, UsageView,
 };
 use crate::request::{assignments, batch_create, validation};
 use crate::restart::set_aside::SetAsideAccount;
@@ -201,6 +201,11 @@ impl Controller {
     /// State to plan a batch of DAGs on, elsewhere: see [`crate::Command::CreateDags`]. Time O(state of the cards).
     pub fn batch_snapshot(&self, batch: &DagBatch) -> BatchSnapshot {
         batch_create::snapshot(&self.core, batch)
+    }
+
+    /// Calls that are not answered yet, for DAGs are to move that may make room for what they ask.
+    pub fn held_calls(&self) -> impl Iterator<Item = CallId> {
+        self.held.calls()
     }
 
     /// Planning effort of the last event, in looks of the planner: at most

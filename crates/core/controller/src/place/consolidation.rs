@@ -10,22 +10,33 @@
 //! passes; or as soon as a DAG finds no room. A pass that gains something frees something: so another one follows, until there is nothing to gain. That ends: every
 //! pass leaves fewer regions in use, or as many and fewer passes.
 //!
+//! A DAG that finds no room, but has some to hope for, is not refused yet: its request waits for the pass, and is decided
+//! again when something is freed (`controller::held`).
+//!
 //! One DAG of a card moves at a time. Its new place is loaded, reserved and served before the old
 //! one is left (see `placement`), so nothing is lost wherever this ends. Only the operation is
 //! stored: after a crash the moves are looked for again, in what was reached.
 
-use snic_domain::{CardId, DagName, Instance, OperationId};
-use snic_planner::{Move, Plan, RegionCondition};
+use std::time::Duration;
+
+use snic_domain::{
+    CardId, Dag, DagName, DagSpec, Infeasible, Instance, OperationId, Resource, Shortage,
+};
+use snic_planner::{Effort, Ledger, Move, Plan, PlanRequest, RegionCondition, plan_within};
 
 use crate::place::placement::Handover;
 use crate::place::{placement, work};
 use crate::protocol::{Arrangement, Choice, ControlError, OperationWork, PlannedMove, Reply};
 use crate::state::Core;
-use crate::state::passes::Searcher;
+use crate::state::card::CardMachine;
+use crate::state::passes::{SearchNo, Searcher};
 use crate::store::tx::Tx;
 
 /// Moves that one event tries in vain. Each copies the card's row tables, and a full card has a thousand of them.
 const REFUSED_MAX: u32 = 16;
+
+/// Longest time that a request waits for DAGs to move. A call without a deadline ends after 30 s.
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Moves DAGs of a card together where that is worth it.
 pub(crate) fn optimize_card(
@@ -49,6 +60,35 @@ pub(crate) fn check_is_known(core: &Core, id: &CardId) -> Result<(), ControlErro
         return Err(ControlError::precondition(card_name(id), text));
     }
     Ok(())
+}
+
+/// Whether moves may yet make room for a request that was refused after this search.
+pub(crate) fn may_make_room(core: &Core, after: SearchNo) -> bool {
+    core.cards.ready().iter().any(|id| core.passes.may_make_room(id, after))
+}
+
+/// Whether a DAG that was refused may be admitted once DAGs have moved: some are going to, what it lacks is none of what all
+/// DAGs of a card share wherever they are, and it has a place on a card without others, as far as this event may plan.
+pub(crate) fn may_help(core: &Core, name: &DagName, spec: &DagSpec, why: &Infeasible) -> bool {
+    let is_fixed = |shortage: &Shortage| {
+        use Resource::{Cards, EgressBandwidth, IngressBandwidth, Memory, Threads};
+        matches!(shortage.resource, Cards | EgressBandwidth | IngressBandwidth | Memory | Threads)
+    };
+    if why.shortages.iter().any(is_fixed) || !may_make_room(core, core.passes.last_search()) {
+        return false;
+    }
+    let Ok(dag) = Dag::new(spec.clone()) else { return false };
+    let request = PlanRequest { name, dag: &dag, previous: None };
+    let has_place = |(id, card): (&CardId, &CardMachine)| {
+        if !core.planning.has_time() {
+            return true; // Nobody knows, so it may.
+        }
+        let (empty, effort) = (Ledger::new(id.clone(), card.profile().clone()), Effort::new());
+        let plan = plan_within(&empty, core.registry.catalogue(), &request, &effort);
+        core.planning.planned(&effort);
+        plan.is_ok()
+    };
+    core.cards.iter().filter(|(_, card)| card.is_ready()).any(has_place)
 }
 
 /// Something was freed or loaded: in a while the rest may be put together.
@@ -97,6 +137,10 @@ fn search(core: &mut Core, tx: &mut Tx, id: &CardId, searcher: Searcher, reconfi
 pub(crate) fn searched(core: &mut Core, tx: &mut Tx, found: Arrangement) {
     let Arrangement { card: id, moves, is_under_way, has_failed } = found;
     let is_ready = core.cards.get(&id).is_some_and(|card| card.is_ready());
+    if moves.is_empty() && !is_under_way {
+        core.passes.found_nothing(&id);
+    }
+    core.planning.retry_held();
     match core.passes.searched(&id) {
         Some(Searcher::Pass(operation)) if has_failed => {
             let error = ControlError::SearchFailed { resource: card_name(&id) };

@@ -62,6 +62,7 @@ fn hand_out_freed_regions(core: &mut Core, tx: &mut Tx) {
         drains::retry(core);
         untrusted::retry(core);
         consolidation::begin_later(core);
+        core.planning.retry_held();
     }
     placement::place_unscheduled(core, tx);
     drains::take_next_steps(core, tx);

@@ -6,7 +6,7 @@ use snic_domain::{
 };
 
 use crate::decide::batch::no_configurations;
-use crate::place::{classification, forgotten, placement, scaling, work};
+use crate::place::{classification, consolidation, forgotten, placement, scaling, work};
 use crate::protocol::etag::check_etag;
 use crate::protocol::{
     Admission, AssignedCard, Caller, Change, Choice, ControlError, DagView, FieldViolation,
@@ -481,10 +481,13 @@ pub(crate) fn note_refused(
     spec: &DagSpec,
     error: &ControlError,
 ) {
-    if matches!(error, ControlError::Refused(_)) {
+    if let ControlError::Refused(why) = error {
         core.refused.note(tx, name, spec);
         let now = core.now();
         core.passes.begin_sooner(now);
+        if consolidation::may_help(core, name, spec, why) {
+            core.planning.let_wait();
+        }
     }
 }
 

@@ -55,12 +55,20 @@ pub(crate) enum Searcher {
     NewPass,
 }
 
+/// Number of a search, in the order in which they begin.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SearchNo(u64);
+
 /// All passes, by their operations.
 #[derive(Debug, Default)]
 pub(crate) struct Passes {
     pending: BTreeMap<OperationId, Pass>,
-    /// The searches under way.
-    searches: BTreeMap<CardId, Searcher>,
+    /// The searches under way, with their numbers.
+    searches: BTreeMap<CardId, (Searcher, SearchNo)>,
+    /// The last search of a card that found nothing to gain, of those for a new pass.
+    futile: BTreeMap<CardId, SearchNo>,
+    /// The last search that has begun.
+    last_search: SearchNo,
     /// When the next one begins on its own.
     begins: Option<Timestamp>,
     /// When the last one was looked for.
@@ -113,7 +121,13 @@ impl Passes {
 
     /// A search begins, unless one of the card is under way.
     pub fn search(&mut self, card: &CardId, searcher: Searcher) {
-        self.searches.entry(card.clone()).or_insert(searcher);
+        self.last_search.0 += 1;
+        self.searches.entry(card.clone()).or_insert((searcher, self.last_search));
+    }
+
+    /// The last search that has begun.
+    pub const fn last_search(&self) -> SearchNo {
+        self.last_search
     }
 
     /// Whether a card is searched.
@@ -123,11 +137,26 @@ impl Passes {
 
     /// The search of a card has ended; says who waited for it, unless that pass has ended.
     pub fn searched(&mut self, card: &CardId) -> Option<Searcher> {
-        let searcher = self.searches.remove(card)?;
+        let (searcher, _) = self.searches.remove(card)?;
         match &searcher {
             Searcher::Pass(operation) => self.pending.contains_key(operation).then_some(searcher),
             Searcher::NewPass => Some(searcher),
         }
+    }
+
+    /// The search under way found nothing to gain, with all that a new pass may load.
+    pub fn found_nothing(&mut self, card: &CardId) {
+        if let Some((Searcher::NewPass, number)) = self.searches.get(card) {
+            self.futile.insert(card.clone(), *number);
+        }
+    }
+
+    /// Whether DAGs of a card may yet be moved: a pass or a search is under way, or one is to begin, and none after this
+    /// search has found nothing to gain.
+    pub fn may_make_room(&self, card: &CardId, after: SearchNo) -> bool {
+        let is_looked_at = self.on(card).is_some() || self.is_searched(card);
+        let was_futile = self.futile.get(card).is_some_and(|search| *search > after);
+        is_looked_at || (self.begins.is_some() && !was_futile)
     }
 
     /// These moves were found, and are to be made next.

@@ -33,6 +33,10 @@ pub const LOOKS_OF_AN_EVENT: u32 = LOOKS_TO_BEGIN + Effort::MAX;
 pub(crate) struct Planning {
     looks: Cell<u32>,
     is_put_off: Cell<bool>,
+    /// Whether the request of the event was refused, and DAGs are to move that may make room for it.
+    may_wait: bool,
+    /// Whether requests that wait may find room now.
+    is_held_due: bool,
     /// DAGs without a place: one may be free for them now.
     pub waiting: Backlog<DagName>,
     /// DAGs in regions that are to be empty: they may find another place now.
@@ -44,7 +48,15 @@ pub(crate) struct Planning {
 impl fmt::Debug for Planning {
     /// Prints nothing of the event's planning, which does not stay.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { waiting, leaving, untrusted, looks: _, is_put_off: _ } = self;
+        let Self {
+            waiting,
+            leaving,
+            untrusted,
+            looks: _,
+            is_put_off: _,
+            may_wait: _,
+            is_held_due: _,
+        } = self;
         let mut planning = f.debug_struct("Planning");
         planning.field("waiting", waiting).field("leaving", leaving).field("untrusted", untrusted);
         planning.finish()
@@ -56,6 +68,32 @@ impl Planning {
     pub fn begin(&mut self) {
         self.looks.set(0);
         self.is_put_off.set(false);
+        self.may_wait = false;
+    }
+
+    /// The request of the event was refused, and may be admitted once DAGs have moved.
+    pub const fn let_wait(&mut self) {
+        self.may_wait = true;
+    }
+
+    /// Whether the request of the event, which was refused, may be admitted once DAGs have moved.
+    pub const fn may_wait(&self) -> bool {
+        self.may_wait
+    }
+
+    /// Requests that wait may find room now.
+    pub const fn retry_held(&mut self) {
+        self.is_held_due = true;
+    }
+
+    /// Whether requests that wait may find room since this was last taken.
+    pub const fn take_held_due(&mut self) -> bool {
+        std::mem::replace(&mut self.is_held_due, false)
+    }
+
+    /// Whether requests that wait may find room.
+    pub const fn is_held_due(&self) -> bool {
+        self.is_held_due
     }
 
     /// The event planned once, with this effort.
@@ -67,9 +105,14 @@ impl Planning {
     /// Whether something that nobody asks for now may be planned with this event. What may not is to be looked at
     /// again with the next one.
     pub fn may_begin(&self) -> bool {
-        let may = self.looks.get() < LOOKS_TO_BEGIN;
+        let may = self.has_time();
         self.is_put_off.set(self.is_put_off.get() || !may);
         may
+    }
+
+    /// Whether one more plan of the event is within its bound.
+    pub const fn has_time(&self) -> bool {
+        self.looks.get() < LOOKS_TO_BEGIN
     }
 
     /// The event changed and stored a DAG without planning it.

@@ -181,7 +181,7 @@ fn a_change_in_the_middle_is_met_with_a_new_look() {
 const AFTER: Duration = Duration::from_secs(10);
 
 /// The three DAGs of [`scattered`], with passes that begin on their own.
-fn consolidated() -> World {
+pub fn consolidated() -> World {
     let mut world = consolidating();
     world.deploy("acme/a", "aes", 6);
     world.deploy("acme/b", "aes", 7);
@@ -190,7 +190,7 @@ fn consolidated() -> World {
 }
 
 /// An empty card whose DAGs are moved together after a while.
-fn consolidating() -> World {
+pub fn consolidating() -> World {
     let mut world = World::new();
     let consolidation =
         ConsolidationSettings { after: Some(AFTER), ..ConsolidationSettings::default() };
@@ -263,27 +263,6 @@ fn a_dag_that_was_cut_moves_into_a_region_that_is_loaded_later() {
     world.settle();
     assert_eq!(passes(&world), 1);
     assert_eq!(world.state("acme/cut"), DagState::Ready);
-}
-
-/// Whoever finds no room does not wait for the pass that would make it: the same request a moment later is admitted.
-#[test]
-fn a_refused_dag_finds_room_once_the_others_have_moved_together() {
-    let mut world = consolidated();
-    for (name, nt) in [("acme/d", "lb"), ("acme/e", "vpn")] {
-        world.deploy(name, nt, 1);
-    }
-    world.ask(delete("acme/a")).expect("it is there");
-    world.run();
-    assert!(world.searches.is_empty(), "it is not yet time");
-    let refused = world.ask(create("beta/x", spec("pad", 1)));
-    assert!(matches!(refused, Err(ControlError::Refused(_))), "{refused:?}");
-    // Another one has just begun.
-    world.pass(Duration::from_secs(1));
-    world.handle(Event::Tick);
-    assert_eq!(world.searches.len(), 1, "it does not wait any more");
-    world.settle();
-    assert_eq!(world.regions_of("acme/b"), world.regions_of("beta/c"));
-    world.deploy("beta/x", "pad", 1);
 }
 
 /// Nothing is built for `pad -> vpn -> lb`: it is refused where there are too few regions.

@@ -47,3 +47,4 @@ mod transcripts;
 mod trust;
 mod updates;
 mod usage;
+mod waiting;

@@ -148,6 +148,8 @@ pub struct Seen {
     pub billed: u64,
     /// Configurations that NTs held by their windows when all was quiet.
     pub configured: u64,
+    /// Requests that waited for DAGs to move.
+    pub waited: u64,
 }
 
 impl Seen {
@@ -163,9 +165,11 @@ impl Seen {
             replaced,
             billed,
             configured,
+            waited,
         } = other;
         self.configured += configured;
         self.billed += billed;
+        self.waited += waited;
         self.removed += removed;
         self.replaced += replaced;
         self.maintained += maintained;
@@ -198,6 +202,14 @@ impl Book {
         let verdict = verdict(controller, caller, asked);
         let open = Open { caller: caller.clone(), command: asked.clone(), verdict };
         self.open.insert(call, open);
+    }
+
+    /// A request waits for room: by the time it is decided, quotas and rights may be others.
+    pub fn waits(&mut self, call: CallId) {
+        self.seen.waited += 1;
+        if let Some(open) = self.open.get_mut(&call) {
+            open.verdict = Verdict::Any;
+        }
     }
 
     /// A request was answered.

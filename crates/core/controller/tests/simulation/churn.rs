@@ -81,6 +81,8 @@ struct Churn {
     card: Card,
     members: Vec<Member>,
     calls: u64,
+    /// The answer to the last request.
+    answer: Option<bool>,
     accepted: u64,
     refused: u64,
     /// The longest time that anybody was below what it must have, in samples.
@@ -111,6 +113,7 @@ impl Churn {
             card: Card::new(shape.regions),
             members: Vec::new(),
             calls: 0,
+            answer: None,
             accepted: 0,
             refused: 0,
             longest: 0,
@@ -149,8 +152,8 @@ impl Churn {
         churn
     }
 
-    fn handle(&mut self, event: Event) -> Option<bool> {
-        let (mut answer, mut searches) = (None, Vec::new());
+    fn handle(&mut self, event: Event) {
+        let mut searches = Vec::new();
         let tx = self.controller.handle(event, self.now);
         // The store is always durable at once: what is looked at here is the loop.
         if let Some(batch) = self.outbox.submit(tx, |effect| effect) {
@@ -159,7 +162,7 @@ impl Churn {
         while let Some(effect) = self.outbox.pop_ready() {
             match effect {
                 Effect::Card { command, .. } => self.card.take(command, self.now),
-                Effect::Reply { result, .. } => answer = Some(result.is_ok()),
+                Effect::Reply { result, .. } => self.answer = Some(result.is_ok()),
                 Effect::Emit(Change::Logged(entry)) => self.heard(&entry),
                 Effect::Search { card, reconfigurations } => {
                     let found = self.controller.search(&card, reconfigurations);
@@ -171,7 +174,6 @@ impl Churn {
         for found in searches {
             self.handle(found);
         }
-        answer
     }
 
     fn heard(&mut self, entry: &LogEntry) {
@@ -196,7 +198,12 @@ impl Churn {
         self.calls += 1;
         let caller = Caller::Operator("churn".into());
         let request = Box::new(Request { caller, request_id: None, command });
-        self.handle(Event::Request { call: CallId(self.calls), request }).expect("an answer")
+        self.handle(Event::Request { call: CallId(self.calls), request });
+        // It may wait for DAGs that move.
+        while self.answer.is_none() {
+            self.answers_until(self.now + Duration::from_millis(1));
+        }
+        self.answer.take().expect("it was just seen")
     }
 
     /// Lets the card say what it has to say until some time.

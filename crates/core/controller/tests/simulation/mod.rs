@@ -119,6 +119,7 @@ fn keep_every_promise(seeds: std::ops::Range<u64>) {
         replaced,
         billed,
         configured,
+        waited,
     } = seen;
     let often = [absent, over, within, maintained, removed, replaced, configured];
     let rare = if are_few { [1, 1, 1] } else { [shares, twice, billed] };

@@ -255,6 +255,9 @@ impl Run {
         }
         let request = Box::new(Request { caller, request_id: None, command });
         self.world.handle(Event::Request { call, request });
+        if self.world.controller.held_calls().any(|held| held == call) {
+            self.book.waits(call);
+        }
     }
 
     /// An operator asks for something of which the answer does not matter.

@@ -276,9 +276,20 @@ impl World {
 
     /// The answer, unless the daemon died over it.
     pub fn request(&mut self, request: Request) -> Option<Answer> {
+        let call = self.post(request);
+        self.answer(call)
+    }
+
+    /// Sends a request that may have to wait.
+    pub fn post(&mut self, request: Request) -> CallId {
         self.calls += 1;
         let call = CallId(self.calls);
         self.handle(Event::Request { call, request: Box::new(request) });
+        call
+    }
+
+    /// The answer to a call, if there is one by now.
+    pub fn answer(&mut self, call: CallId) -> Option<Answer> {
         self.answers.remove(&call.0)
     }
 
