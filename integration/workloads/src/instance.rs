@@ -88,17 +88,13 @@ fn nt_types(rng: &mut ChaCha8Rng) -> Vec<NtType> {
     let lut = [468, 864, 4_533, 535, 2_452, 4_900, 458, 4_266, 500, 4_000, 1_000, 2_000];
     let ids = POPULAR.into_iter().chain(more);
     ids.zip(lut)
-        .map(|(id, lut)| NtType {
-            labels: Default::default(),
-            id: NtTypeId::new(id).expect("a label"),
-            shareable: true,
-            bandwidth_max: Bandwidth::from_gbps([10, 20, 30, 40, 64, 100][rng.random_range(0..6)]),
-            latency: Cycles::new(rng.random_range(10..60)),
-            area: Area { lut, ramb36: 0, dsp: 0 },
-            memory: ByteSize::ZERO,
-            state: ByteSize::ZERO,
-            traffic: Traffic::HeaderOnly,
-            description: String::new(),
+        .map(|(id, lut)| {
+            NtType::new(
+                NtTypeId::new(id).expect("a label"),
+                Bandwidth::from_gbps([10, 20, 30, 40, 64, 100][rng.random_range(0..6)]),
+                Cycles::new(rng.random_range(10..60)),
+                Area { lut, ramb36: 0, dsp: 0 },
+            )
         })
         .collect()
 }

@@ -322,6 +322,9 @@ pub struct NewNt {
     /// Bandwidth of one copy, such as 100Gbps
     #[arg(long, value_parser = quantity::bandwidth)]
     pub bandwidth_max: Bandwidth,
+    /// Packets that one copy takes in a second; 0: only the bandwidth limits it
+    #[arg(long, default_value_t = 0)]
+    pub packets_per_second_max: u64,
     /// Latency in cycles, from a packet's entry to its exit
     #[arg(long)]
     pub latency_cycles: u64,

@@ -6,13 +6,16 @@
 //! word 1        version << 16 | number of slots (1 to 8)
 //! words 2 + 4i  slot i: NT code, latency in cycles, bandwidth in kbit/s, flags (bit 0: payload;
 //!               bits 8 to 31: state for one DAG, in units of 64 bytes)
-//! version 2     four words: the identity of the build; in version 1 it is that of the NTs
+//! versions 3, 4 as versions 1 and 2, but a slot has a fifth word: the packets per second that it takes; 0: no limit
+//! versions 2, 4 four words: the identity of the build; in versions 1 and 3 it is that of the NTs
 //! last word     CRC-32 of all words before it
 //! ```
 //!
 //! At the beginning of the first frame it is a claim: an upload that has one must agree with it. No flow
 //! controls what stands there, so a bitstream of a vendor's tools has none. Then a simulated region looks
 //! for it in all frames, as a real one would have a ROM somewhere in its logic.
+
+use std::num::NonZeroU32;
 
 use snic_domain::limits::{CHAIN_SLOTS_MAX, STATE_UNIT};
 use snic_domain::{
@@ -27,9 +30,13 @@ const MAGIC: u32 = u32::from_be_bytes(*b"SNIC");
 const VERSION: u32 = 1;
 /// The identity is in it.
 const VERSION_IDENTITY: u32 = 2;
+/// Added to the version where slots state limits besides their bandwidth.
+const VERSION_LIMITS: u32 = 2;
 const IDENTITY_WORDS: usize = 4;
 const HEAD_WORDS: usize = 2;
 const SLOT_WORDS: usize = 4;
+/// Words of a slot that states limits besides its bandwidth.
+const LIMITED_SLOT_WORDS: usize = 5;
 const FLAG_PAYLOAD: u32 = 1;
 const STATE_SHIFT: u32 = 8;
 const STATE_UNITS_MAX: u32 = u32::MAX >> STATE_SHIFT;
@@ -54,6 +61,8 @@ pub struct SlotRom {
     pub payload: bool,
     /// State that it keeps for one DAG, in units of 64 bytes; under 2^24. More is cut off.
     pub state_units: u32,
+    /// Packets per second that it takes at most; `None`: only its bandwidth limits it.
+    pub packets_per_second: Option<NonZeroU32>,
 }
 
 /// Fault of a chain ROM, or of a chain that should be written into one.
@@ -79,7 +88,8 @@ pub enum InvalidRom {
     },
     /// A version that is not known.
     #[error(
-        "the chain ROM has version {version}; versions {VERSION} and {VERSION_IDENTITY} are known"
+        "the chain ROM has version {version}; versions {VERSION} to {} are known",
+        VERSION_IDENTITY + VERSION_LIMITS
     )]
     Version { version: u32 },
     /// Too few or too many slots.
@@ -144,7 +154,15 @@ impl SlotRom {
             (_, Err(_) | Ok(0)) => Err(invalid("bandwidth")),
             (Ok(latency_cycles), Ok(bandwidth_kbps)) => {
                 let payload = nt.traffic == Traffic::Payload;
-                Ok(Self { code, latency_cycles, bandwidth_kbps, payload, state_units })
+                let packets_per_second = nt.packets_per_second_max;
+                Ok(Self {
+                    code,
+                    latency_cycles,
+                    bandwidth_kbps,
+                    payload,
+                    state_units,
+                    packets_per_second,
+                })
             }
         }
     }
@@ -164,11 +182,26 @@ impl SlotRom {
         Bandwidth::from_bps(self.bandwidth_kbps as u64 * Bandwidth::GRANULARITY.get())
     }
 
+    /// Whether it states more limits than its bandwidth.
+    const fn has_limits(&self) -> bool {
+        self.packets_per_second.is_some()
+    }
+
+    fn encode(&self, words: &mut Vec<u32>, with_limits: bool) {
+        let flags = if self.payload { FLAG_PAYLOAD } else { 0 };
+        let flags = flags | self.state_units << STATE_SHIFT;
+        words.extend([self.code.0, self.latency_cycles, self.bandwidth_kbps, flags]);
+        if with_limits {
+            words.push(self.packets_per_second.map_or(0, NonZeroU32::get));
+        }
+    }
+
     fn decode(words: &[u32], slot: usize) -> Result<Self, InvalidRom> {
         let invalid = |field| InvalidRom::Slot { slot, field };
-        let &[code, latency_cycles, bandwidth_kbps, flags] = words else {
+        let &[code, latency_cycles, bandwidth_kbps, flags, ref limits @ ..] = words else {
             return Err(invalid("length"));
         };
+        let packets_per_second = limits.first().copied().and_then(NonZeroU32::new);
         if code == 0 {
             return Err(invalid("code"));
         }
@@ -179,7 +212,8 @@ impl SlotRom {
             return Err(invalid("flags"));
         }
         let (payload, state_units) = (flags & FLAG_PAYLOAD != 0, flags >> STATE_SHIFT);
-        Ok(Self { code: NtCode(code), latency_cycles, bandwidth_kbps, payload, state_units })
+        let code = NtCode(code);
+        Ok(Self { code, latency_cycles, bandwidth_kbps, payload, state_units, packets_per_second })
     }
 }
 
@@ -234,13 +268,11 @@ impl ChainRom {
     /// The words that a region exposes.
     pub fn encode(&self) -> Vec<u32> {
         // At most 8 slots.
+        let with_limits = self.slots.iter().any(SlotRom::has_limits);
         let version = if self.identity.is_some() { VERSION_IDENTITY } else { VERSION };
+        let version = version + if with_limits { VERSION_LIMITS } else { 0 };
         let mut words = vec![MAGIC, version << 16 | self.slots.len() as u32];
-        for slot in &self.slots {
-            let flags = if slot.payload { FLAG_PAYLOAD } else { 0 };
-            let flags = flags | slot.state_units << STATE_SHIFT;
-            words.extend([slot.code.0, slot.latency_cycles, slot.bandwidth_kbps, flags]);
-        }
+        self.slots.iter().for_each(|slot| slot.encode(&mut words, with_limits));
         words.extend(self.identity.iter().flat_map(|identity| identity.words()));
         words.push(crc32(&words));
         words
@@ -259,14 +291,18 @@ impl ChainRom {
         if magic != MAGIC {
             return Err(InvalidRom::Magic { found: magic });
         }
-        let identity_words = match head >> 16 {
+        let (slot_words, version) = match head >> 16 {
+            version if version > VERSION_IDENTITY => (LIMITED_SLOT_WORDS, version - VERSION_LIMITS),
+            version => (SLOT_WORDS, version),
+        };
+        let identity_words = match version {
             VERSION => 0,
             VERSION_IDENTITY => IDENTITY_WORDS,
-            version => return Err(InvalidRom::Version { version }),
+            _ => return Err(InvalidRom::Version { version: head >> 16 }),
         };
         let count = (head & 0xFFFF) as usize;
         check_count(count)?;
-        let identity_at = HEAD_WORDS + count * SLOT_WORDS;
+        let identity_at = HEAD_WORDS + count * slot_words;
         let crc_at = identity_at + identity_words;
         let Some(&found) = words.get(crc_at) else {
             return Err(InvalidRom::Cut { needed: crc_at + 1, words: words.len() });
@@ -275,7 +311,7 @@ impl ChainRom {
         if found != expected {
             return Err(InvalidRom::Crc { found, expected });
         }
-        let slots = words[HEAD_WORDS..identity_at].chunks_exact(SLOT_WORDS).enumerate();
+        let slots = words[HEAD_WORDS..identity_at].chunks_exact(slot_words).enumerate();
         let slots = slots.map(|(i, slot)| SlotRom::decode(slot, i)).collect::<Result<_, _>>()?;
         let identity = <[u32; IDENTITY_WORDS]>::try_from(&words[identity_at..crc_at]).ok();
         Ok(Self { slots, identity: identity.map(ChainIdentity::from_words) })
@@ -288,7 +324,7 @@ fn check_count(slots: usize) -> Result<(), InvalidRom> {
 
 /// Most words of a ROM.
 pub(crate) const ROM_WORDS_MAX: usize =
-    HEAD_WORDS + CHAIN_SLOTS_MAX * SLOT_WORDS + IDENTITY_WORDS + 1;
+    HEAD_WORDS + CHAIN_SLOTS_MAX * LIMITED_SLOT_WORDS + IDENTITY_WORDS + 1;
 
 /// Content of a simulated region after a `.bit` file: the claim in its first frame, or else the one chain
 /// ROM in all its frames. The whole file is checked, as [`parse`] does. Time O(bytes).
@@ -363,12 +399,17 @@ mod tests {
 
     fn slot() -> impl Strategy<Value = SlotRom> {
         let words = (1u32.., any::<u32>(), 1u32.., any::<bool>(), 0..=STATE_UNITS_MAX);
-        words.prop_map(|(code, latency_cycles, bandwidth_kbps, payload, state_units)| SlotRom {
-            code: NtCode(code),
-            latency_cycles,
-            bandwidth_kbps,
-            payload,
-            state_units,
+        let packets = prop_oneof![Just(0), any::<u32>()];
+        (words, packets).prop_map(|(words, packets)| {
+            let (code, latency_cycles, bandwidth_kbps, payload, state_units) = words;
+            SlotRom {
+                code: NtCode(code),
+                latency_cycles,
+                bandwidth_kbps,
+                payload,
+                state_units,
+                packets_per_second: NonZeroU32::new(packets),
+            }
         })
     }
 
@@ -379,22 +420,47 @@ mod tests {
             bandwidth_kbps: 30_000_000,
             payload: true,
             state_units: 0,
+            packets_per_second: None,
+        }
+    }
+
+    /// A ROM without such a limit has the words that it had before there was one.
+    #[test]
+    fn a_limit_of_packets_is_a_further_word_of_every_slot() {
+        let limited = SlotRom { packets_per_second: NonZeroU32::new(20_000_000), ..aes() };
+        let identity = ChainIdentity::of_codes([NtCode(7)].into_iter());
+        let plain = ChainRom::new(vec![aes(), aes()]).expect("valid");
+        let rom = ChainRom::new(vec![aes(), limited]).expect("valid");
+        for (rom, version, words) in [
+            (plain.clone(), 1, 2 + 2 * 4 + 1),
+            (plain.of_build(identity), 2, 2 + 2 * 4 + 4 + 1),
+            (rom.clone(), 3, 2 + 2 * 5 + 1),
+            (rom.clone().of_build(identity), 4, 2 + 2 * 5 + 4 + 1),
+        ] {
+            let encoded = rom.encode();
+            assert_eq!((encoded[1] >> 16, encoded.len()), (version, words));
+            assert_eq!(ChainRom::decode(&encoded), Ok(rom));
+        }
+        let encoded = rom.encode();
+        assert_eq!((encoded[6], encoded[11]), (0, 20_000_000));
+        for version in [0, 5] {
+            let mut other = encoded.clone();
+            other[1] = version << 16 | 2;
+            assert_eq!(ChainRom::decode(&other), Err(InvalidRom::Version { version }));
         }
     }
 
     #[test]
     fn state_is_counted_in_whole_beats_and_has_its_limit() {
         let nt = |bytes| NtType {
-            id: NtTypeId::new("kv").expect("valid"),
-            shareable: true,
-            bandwidth_max: Bandwidth::from_gbps(1),
-            latency: Cycles::new(1),
-            area: snic_domain::Area::default(),
-            memory: ByteSize::ZERO,
             state: ByteSize::from_bytes(bytes),
             traffic: Traffic::Payload,
-            description: String::new(),
-            labels: Default::default(),
+            ..NtType::new(
+                NtTypeId::new("kv").expect("valid"),
+                Bandwidth::from_gbps(1),
+                Cycles::new(1),
+                snic_domain::Area::default(),
+            )
         };
         let slot = SlotRom::of(&nt(65)).expect("it fits");
         assert_eq!((slot.state_units, slot.state().get()), (2, 128));

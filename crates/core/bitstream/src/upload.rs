@@ -315,6 +315,13 @@ fn check_slot(slot: usize, found: SlotRom, nt: &NtType) -> Result<(), InvalidUpl
         let kbps = |slot: SlotRom| format!("{} kbit/s", slot.bandwidth_kbps);
         return differs("bandwidth", kbps(expected), kbps(found));
     }
+    if expected.packets_per_second != found.packets_per_second {
+        let limit = |slot: SlotRom| match slot.packets_per_second {
+            Some(most) => format!("{most} packets/s"),
+            None => "no limit".to_owned(),
+        };
+        return differs("packet rate", limit(expected), limit(found));
+    }
     if expected.payload != found.payload {
         return differs("traffic", traffic(expected), traffic(found));
     }

@@ -82,16 +82,15 @@ fn nt_id(region: usize, slot: usize) -> NtTypeId {
 
 fn nt(region: usize, slot: usize) -> NtType {
     NtType {
-        id: nt_id(region, slot),
-        shareable: true,
-        bandwidth_max: Bandwidth::from_gbps(100),
-        latency: Cycles::new(20),
-        area: Area { lut: 1_000, ramb36: 0, dsp: 0 },
         memory: if slot == 3 { ByteSize::from_mib(1) } else { ByteSize::ZERO },
-        state: ByteSize::ZERO,
         traffic: Traffic::Payload,
         description: "An NT of a benchmark".into(),
-        labels: Default::default(),
+        ..NtType::new(
+            nt_id(region, slot),
+            Bandwidth::from_gbps(100),
+            Cycles::new(20),
+            Area { lut: 1_000, ramb36: 0, dsp: 0 },
+        )
     }
 }
 

@@ -3,7 +3,7 @@
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardModel, CardProfile, Cycles, Dag, DagId,
     DagName, DagSpec, Digest, NtType, NtTypeId, RegionImages, RegionKind, RegionProfile, SaveArea,
-    TenantId, Traffic,
+    TenantId,
 };
 use snic_planner::PlanCatalogue;
 
@@ -55,18 +55,12 @@ pub(crate) fn profile(regions: usize) -> CardProfile {
 pub(crate) fn catalogue() -> PlanCatalogue {
     let mut catalogue = PlanCatalogue::new();
     for id in ["aes", "lb", "gre"] {
-        catalogue.insert_nt(NtType {
-            id: nt_id(id),
-            shareable: true,
-            bandwidth_max: gbps(10),
-            latency: Cycles::new(20),
-            area: Area { lut: 1_000, ramb36: 1, dsp: 0 },
-            memory: ByteSize::ZERO,
-            state: ByteSize::ZERO,
-            traffic: Traffic::HeaderOnly,
-            description: String::new(),
-            labels: Default::default(),
-        });
+        catalogue.insert_nt(NtType::new(
+            nt_id(id),
+            gbps(10),
+            Cycles::new(20),
+            Area { lut: 1_000, ramb36: 1, dsp: 0 },
+        ));
     }
     for id in ["aes", "lb"] {
         catalogue.insert_bitstream(Bitstream {

@@ -34,6 +34,8 @@ pub enum Resource {
     EgressBandwidth,
     /// Bandwidth of NTs in loaded chains, in bit/s.
     NtBandwidth,
+    /// Packets that NTs in loaded chains take, in packets per second.
+    NtPackets,
     /// Ports of regions, which every pass of a packet through a region loads, in cycles per second.
     RegionPort,
     /// Credits of NTs, and so packets on their way through the chain in a region, in thousandths of a credit.
@@ -72,6 +74,7 @@ impl fmt::Display for Resource {
             Self::IngressBandwidth => "ingress bandwidth",
             Self::EgressBandwidth => "egress bandwidth",
             Self::NtBandwidth => "NT bandwidth",
+            Self::NtPackets => "NT packets",
             Self::RegionPort => "region port",
             Self::Credits => "credits",
             Self::PacketStore => "packet store",
@@ -95,7 +98,8 @@ impl Resource {
     pub const fn is_counted_late(self) -> bool {
         matches!(
             self,
-            Self::RegionPort
+            Self::NtPackets
+                | Self::RegionPort
                 | Self::Credits
                 | Self::PacketStore
                 | Self::SyncEntries
@@ -111,6 +115,7 @@ impl Resource {
             | Self::EgressBandwidth
             | Self::NtBandwidth
             | Self::ReceiveBandwidth => "bit/s",
+            Self::NtPackets => "packets/s",
             Self::RegionPort => "cycles/s",
             Self::Credits | Self::SyncEntries => "thousandths",
             Self::Regions => "regions",
@@ -161,7 +166,7 @@ impl fmt::Display for Amount {
             Resource::Memory | Resource::PacketStore | Resource::ProgramMemory => {
                 ByteSize::from_bytes(number).fmt(f)
             }
-            Resource::RegionPort => write!(f, "{number} cycles/s"),
+            Resource::NtPackets | Resource::RegionPort => write!(f, "{number} {}", resource.unit()),
             Resource::Credits => write!(f, "{}.{:03} credits", number / 1_000, number % 1_000),
             Resource::SyncEntries => write!(f, "{}.{:03} entries", number / 1_000, number % 1_000),
             Resource::Passes => {

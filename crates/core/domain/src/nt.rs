@@ -1,10 +1,12 @@
 //! Network tasks and the bitstreams built from them.
 
+use std::num::NonZeroU32;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
     Area, Bandwidth, BitstreamId, ByteSize, CardModel, ChainIdentity, Cycles, Digest, Labels,
-    Notes, NtTypeId, RegionId, RegionImages, ReportedChain, Slot, TenantId,
+    Notes, NtTypeId, PacketSizes, RegionId, RegionImages, ReportedChain, Slot, TenantId,
 };
 
 /// Part of a packet that an NT reads.
@@ -26,6 +28,9 @@ pub struct NtType {
     pub shareable: bool,
     /// Bandwidth that one instance serves at most.
     pub bandwidth_max: Bandwidth,
+    /// Packets per second that one instance takes at most. `None`: only its bandwidth limits it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packets_per_second_max: Option<NonZeroU32>,
     /// Cycles a packet spends in it.
     pub latency: Cycles,
     /// Area of a region that it takes.
@@ -43,6 +48,36 @@ pub struct NtType {
 }
 
 impl NtType {
+    /// An NT type that all tenants share, reads headers, and has neither memory nor state.
+    pub fn new(id: NtTypeId, bandwidth_max: Bandwidth, latency: Cycles, area: Area) -> Self {
+        Self {
+            id,
+            shareable: true,
+            bandwidth_max,
+            packets_per_second_max: None,
+            latency,
+            area,
+            memory: ByteSize::ZERO,
+            state: ByteSize::ZERO,
+            traffic: Traffic::HeaderOnly,
+            description: String::new(),
+            labels: Labels::default(),
+        }
+    }
+
+    /// Packets per second that one instance takes; `u64::MAX` without a limit.
+    pub fn packet_capacity(&self) -> u64 {
+        self.packets_per_second_max.map_or(u64::MAX, |most| u64::from(most.get()))
+    }
+
+    /// Bandwidth that one instance serves of packets of these sizes: all of it, or less where it takes no more packets.
+    pub fn bandwidth_of(&self, sizes: &PacketSizes) -> Bandwidth {
+        let Some(most) = self.packets_per_second_max else { return self.bandwidth_max };
+        let bits = u128::from(most.get()) * u128::from(sizes.bits());
+        let bits = bits / u128::from(sizes.packets().max(1));
+        self.bandwidth_max.min(Bandwidth::from_bps(u64::try_from(bits).unwrap_or(u64::MAX)))
+    }
+
     /// Whether `tenant` may use it and know of it.
     pub fn is_visible_to(&self, tenant: &TenantId) -> bool {
         self.shareable || self.id.is_owned_by(tenant)
@@ -143,5 +178,27 @@ impl Bitstream {
     /// Whether the provider answers for it: it is the provider's, or a key of the provider signed it.
     pub fn is_approved_by_provider(&self) -> bool {
         matches!(self.signed_by, Some(Signer::Provider(_))) || self.id.owner().is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_bound_the_bandwidth_of_small_ones() {
+        let id = NtTypeId::new("kv").expect("a label");
+        let all = Bandwidth::from_gbps(10);
+        let nt = NtType::new(id, all, Cycles::new(1), Area::default());
+        assert_eq!(
+            (nt.bandwidth_of(&PacketSizes::only(64)), nt.packet_capacity()),
+            (all, u64::MAX)
+        );
+        let limited = NtType { packets_per_second_max: NonZeroU32::new(3_000_000), ..nt };
+        assert_eq!(limited.packet_capacity(), 3_000_000);
+        let of = |sizes: PacketSizes| limited.bandwidth_of(&sizes).get();
+        assert_eq!(of(PacketSizes::only(64)), 3_000_000 * 512);
+        assert_eq!(of(PacketSizes::imix()), 3_000_000 * 4_342 * 8 / 12);
+        assert_eq!(of(PacketSizes::only(1_500)), all.get());
     }
 }

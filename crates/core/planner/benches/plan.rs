@@ -73,16 +73,13 @@ fn catalogue() -> PlanCatalogue {
     let mut catalogue = PlanCatalogue::new();
     for id in NTS {
         catalogue.insert_nt(NtType {
-            id: nt_id(id),
-            shareable: true,
-            bandwidth_max: Bandwidth::from_gbps(100),
-            latency: Cycles::new(20),
-            area: Area { lut: 4_000, ramb36: 0, dsp: 0 },
             memory: ByteSize::from_mib(2),
-            state: ByteSize::ZERO,
-            traffic: Traffic::HeaderOnly,
-            description: String::new(),
-            labels: Default::default(),
+            ..NtType::new(
+                nt_id(id),
+                Bandwidth::from_gbps(100),
+                Cycles::new(20),
+                Area { lut: 4_000, ramb36: 0, dsp: 0 },
+            )
         });
     }
     for first in 0..NTS.len() {

@@ -15,7 +15,7 @@ use std::fmt::Write;
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles, Dag,
     DagId, DagName, DagSpec, Digest, NtType, NtTypeId, RegionImages, RegionKind, RegionProfile,
-    SaveArea, TenantId, Traffic,
+    SaveArea, TenantId,
 };
 use snic_fairness::Weight;
 use snic_fairness::fluid::{Cost, Demand, NetworkBuilder, Solver, Spare};
@@ -86,18 +86,12 @@ fn rates() -> Result<Vec<Bandwidth>, Box<dyn Error>> {
 fn catalogue() -> Result<PlanCatalogue, Box<dyn Error>> {
     let mut catalogue = PlanCatalogue::new();
     for id in ["nat", "firewall"] {
-        catalogue.insert_nt(NtType {
-            id: NtTypeId::new(id)?,
-            shareable: true,
-            bandwidth_max: Bandwidth::from_gbps(10),
-            latency: Cycles::new(10),
-            area: Area { lut: 100, ramb36: 0, dsp: 0 },
-            memory: ByteSize::ZERO,
-            state: ByteSize::ZERO,
-            traffic: Traffic::HeaderOnly,
-            description: String::new(),
-            labels: Default::default(),
-        });
+        catalogue.insert_nt(NtType::new(
+            NtTypeId::new(id)?,
+            Bandwidth::from_gbps(10),
+            Cycles::new(10),
+            Area { lut: 100, ramb36: 0, dsp: 0 },
+        ));
     }
     catalogue.insert_bitstream(Bitstream {
         id: BitstreamId::new("nat-firewall")?,

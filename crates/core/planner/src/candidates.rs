@@ -84,8 +84,8 @@ pub(crate) fn candidates<'a>(view: &View<'a>, keys: &[NtKey]) -> Vec<Candidate<'
     let mut found: Vec<Candidate<'a>> = Vec::new();
     for chain in bitstreams(view.job, keys) {
         let capacity = match keys {
-            [key] => fresh_bandwidth(chain, *key),
-            _ => fresh_capacity(chain, keys),
+            [key] => fresh_bandwidth(chain, *key, &view.job.work),
+            _ => fresh_capacity(chain, keys, &view.job.work),
         };
         if capacity == 0 {
             continue;

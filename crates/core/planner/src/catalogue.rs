@@ -28,6 +28,8 @@ pub(crate) struct ChainSlot {
     pub(crate) key: NtKey,
     /// Zero if the catalogue does not know the NT.
     pub(crate) bandwidth_max: Bandwidth,
+    /// Packets per second that it takes; `u64::MAX` without a limit.
+    pub(crate) packets_max: u64,
     pub(crate) latency: Cycles,
     /// In whole pages, for each tenant.
     pub(crate) memory: ByteSize,
@@ -60,6 +62,7 @@ impl PhysicalChain {
             slots.push(ChainSlot {
                 key: known.map_or_else(|| NtKey::of(id), |nt| nt.key),
                 bandwidth_max: known.map_or(Bandwidth::ZERO, |nt| nt.nt.bandwidth_max),
+                packets_max: known.map_or(u64::MAX, |nt| nt.nt.packet_capacity()),
                 latency: known.map_or(Cycles::default(), |nt| nt.nt.latency),
                 memory: known.map_or(ByteSize::ZERO, |nt| allocated_memory(&nt.nt)),
             });

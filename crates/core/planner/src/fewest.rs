@@ -137,13 +137,13 @@ impl<'a> Finder<'a> {
                 }
             }
         }
-        let card = view.job.ledger.profile();
+        let (card, work) = (view.job.ledger.profile(), &view.job.work);
         for chain in 0..finder.chains.len() {
             let of = finder.chains[chain];
             let fresh = finder.changes.len();
             finder
                 .changes
-                .extend(totals.iter().map(|total| signed(fresh_bandwidth(of, total.key))));
+                .extend(totals.iter().map(|total| signed(fresh_bandwidth(of, total.key, work))));
             for (index, class) in view.classes.iter().enumerate().filter(|(_, c)| c.takes(of)) {
                 let change = finder.instead_of(view, class, fresh);
                 finder.push(change, Some(index), chain);

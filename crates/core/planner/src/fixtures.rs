@@ -61,6 +61,7 @@ pub(crate) fn shares(places: &[(u8, u8, u64)]) -> Reservation {
         region: RegionId(*region),
         slot: Slot(*slot),
         bandwidth: gbps(*gbit),
+        packets: 0,
         memory: ByteSize::ZERO,
         credits: 0,
     };

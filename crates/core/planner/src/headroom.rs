@@ -40,6 +40,11 @@ impl Ledger {
             let left = self.residual(share.region, share.slot).get();
             slot(share.region, share.slot, share.bandwidth.get(), left)
         });
+        let packets = own.shares.iter().filter_map(|share| {
+            let left = self.packets_left(share.region, share.slot, 0);
+            let is_limited = left < u64::MAX;
+            is_limited.then(|| slot(share.region, share.slot, share.packets, left))
+        });
         let ports = own.ports.iter().map(|port| {
             let left = self.port_left(port.region, 0);
             ResourcePart { place: Some((port.region, None)), held: port.cycles, left }
@@ -59,6 +64,7 @@ impl Ledger {
             (Resource::IngressBandwidth, tightest(card(own.ingress().get(), ingress))),
             (Resource::EgressBandwidth, tightest(card(own.egress().get(), egress))),
             (Resource::NtBandwidth, tightest(nts)),
+            (Resource::NtPackets, tightest(packets)),
             (Resource::RegionPort, tightest(ports)),
             (Resource::Credits, tightest(credits)),
             (Resource::PacketStore, tightest(card(own.store(), self.store_left(0)))),

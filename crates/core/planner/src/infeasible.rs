@@ -84,7 +84,7 @@ pub(crate) fn check_before_search(
     if is_possible { Ok(()) } else { Err(nts) }
 }
 
-/// Every shortage behind a failure. `unlimited` makes a plan that counts no packets, where there is one.
+/// Every shortage behind a failure. `unlimited` makes a plan that counts no passes, where there is one.
 pub(crate) fn explain(
     view: &View<'_>,
     failure: Failure,
@@ -112,7 +112,11 @@ fn report_cordoned(job: &Job<'_>, found: &mut Infeasible) {
     }
     let all = job.ledger.profile().regions.len();
     for shortage in &mut found.shortages {
-        if matches!(shortage.resource, Resource::Regions | Resource::NtBandwidth) {
+        let is_of_regions = matches!(
+            shortage.resource,
+            Resource::Regions | Resource::NtBandwidth | Resource::NtPackets
+        );
+        if is_of_regions {
             shortage.detail += &format!(
                 "; {cordoned} of the card's {all} regions are cordoned, so that nothing new is placed there"
             );
@@ -120,10 +124,10 @@ fn report_cordoned(job: &Job<'_>, found: &mut Infeasible) {
     }
 }
 
-/// The shortages after a search that found no placement. `bandwidth_only` is a plan that counts
-/// bandwidth but no packets, if there is one.
-fn after_search(view: &View<'_>, blocked: Obstacles, bandwidth_only: Option<&Plan>) -> Infeasible {
-    let mut shortages = bandwidth_only.map_or_else(Vec::new, |plan| pass_shortages(view.job, plan));
+/// The shortages after a search that found no placement. `nts_only` is a plan that counts
+/// only what NTs serve, if there is one.
+fn after_search(view: &View<'_>, blocked: Obstacles, nts_only: Option<&Plan>) -> Infeasible {
+    let mut shortages = nts_only.map_or_else(Vec::new, |plan| pass_shortages(view.job, plan));
     if let Some(stay) = blocked.stay {
         shortages.extend(stay_shortages(view.job, stay));
     }
@@ -149,7 +153,7 @@ fn after_search(view: &View<'_>, blocked: Obstacles, bandwidth_only: Option<&Pla
     hardest_first(shortages)
 }
 
-/// The worst port and the worst slot of a plan that counted bandwidth only.
+/// The worst port and the worst slot of a plan that counted only what NTs serve.
 fn pass_shortages(job: &Job<'_>, plan: &Plan) -> Vec<Shortage> {
     let profile = job.ledger.profile();
     let is_new = |region: RegionId| plan.loads.iter().any(|load| load.region == region);
@@ -215,7 +219,8 @@ fn hardest_first(mut shortages: Vec<Shortage>) -> Infeasible {
         Resource::Bitstreams => 0,
         Resource::IngressBandwidth | Resource::EgressBandwidth => 1,
         Resource::PacketStore | Resource::SyncEntries => 1,
-        Resource::NtBandwidth | Resource::RegionPort | Resource::Credits => 2,
+        Resource::NtBandwidth | Resource::NtPackets => 2,
+        Resource::RegionPort | Resource::Credits => 2,
         Resource::Threads | Resource::ReceiveBandwidth => 3,
         Resource::Regions => 3,
         Resource::Memory | Resource::ProgramMemory => 4,
@@ -303,7 +308,14 @@ fn nts_short(view: &View<'_>) -> SmallVec<[NtShort; 2]> {
 /// Their shortages: bandwidth of loaded instances, and regions for more instances.
 fn nt_shortages(view: &View<'_>, nts: &[NtShort]) -> Vec<Shortage> {
     let mut shortages = Vec::with_capacity(nts.len() + 1);
-    nts.iter().for_each(|short| push_shortages_of_nt(view.job, short, &mut shortages));
+    let of_bits = keys_short_of_bits(view);
+    for short in nts {
+        let resource = match of_bits.contains(&short.total.key) {
+            true => Resource::NtBandwidth,
+            false => Resource::NtPackets,
+        };
+        push_shortages_of_nt(view.job, short, resource, &mut shortages);
+    }
     let is_loadable = shortages.iter().all(|s| s.resource != Resource::Bitstreams);
     if !nts.is_empty() && is_loadable {
         let nodes = || shortages.iter().flat_map(|s| s.nodes.iter().cloned()).collect();
@@ -348,7 +360,12 @@ fn nodes_of(job: &Job<'_>, total: &NtTotal) -> Vec<NodeId> {
     alike.map(|(n, _)| n.id.clone()).collect()
 }
 
-fn push_shortages_of_nt(job: &Job<'_>, short: &NtShort, shortages: &mut Vec<Shortage>) {
+fn push_shortages_of_nt(
+    job: &Job<'_>,
+    short: &NtShort,
+    resource: Resource,
+    shortages: &mut Vec<Shortage>,
+) {
     let NtShort { total, left, is_held, loads } = *short;
     let nt = &job.dag().nodes()[total.first].nt;
     let nodes = || nodes_of(job, &total);
@@ -363,18 +380,31 @@ fn push_shortages_of_nt(job: &Job<'_>, short: &NtShort, shortages: &mut Vec<Shor
         shortages.push(none(format!("no bitstream that the tenant may use contains {nt}")));
         return;
     }
-    shortages.push(Shortage {
-        resource: Resource::NtBandwidth,
-        required: from_kbps(total.kbps).get(),
-        available: from_kbps(left).get(),
-        nodes: nodes(),
-        detail: format!("bandwidth left on the loaded instances of {nt}"),
-    });
+    let sizes = &job.dag().spec().packet_sizes;
+    let (needed, left) = (from_kbps(total.kbps), from_kbps(left));
+    let (required, available, detail) = match resource {
+        Resource::NtPackets => (
+            sizes.packets_per_second(needed),
+            job.work.packets(left),
+            format!("packets that the loaded instances of {nt} still take, of sizes {sizes}"),
+        ),
+        _ => {
+            let detail = format!("bandwidth left on the loaded instances of {nt}");
+            (needed.get(), left.get(), detail)
+        }
+    };
+    shortages.push(Shortage { resource, required, available, nodes: nodes(), detail });
     if !loads.any {
         shortages.push(none(format!("no bitstream that the tenant may load contains {nt}")));
     } else if !loads.fits {
         shortages.push(none(format!("no bitstream that fits a region of the card contains {nt}")));
     }
+}
+
+/// The NTs that are short of bandwidth, whatever packets their instances take.
+fn keys_short_of_bits(view: &View<'_>) -> SmallVec<[NtKey; 2]> {
+    let job = view.job.bits_only();
+    nts_short(&View::new(&job)).iter().map(|short| short.total.key).collect()
 }
 
 /// Bandwidth of one NT gained by loading every region that can be loaded.
@@ -397,7 +427,7 @@ impl LoadGain {
         for chain in bitstreams(view.job, &[key]) {
             loads.any = true;
             loads.fits |= card.regions().any(|(id, region)| fits_region(id, region, chain));
-            let capacity = fresh_bandwidth(chain, key);
+            let capacity = fresh_bandwidth(chain, key, &view.job.work);
             for (class, most) in view.classes.iter().zip(&mut most) {
                 if capacity > *most && class.takes(chain) {
                     *most = capacity;

@@ -126,9 +126,14 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// The same, where only bandwidth is counted.
-    pub(crate) fn bandwidth_only(&self, effort: &'a Effort) -> Self {
-        let work = self.work.bandwidth_only();
+    /// The same, where of an NT only bandwidth is counted.
+    pub(crate) fn bits_only(&self) -> Self {
+        Self { work: self.work.bits_only(), ..self.nts_only(self.effort) }
+    }
+
+    /// The same, where only what NTs serve is counted.
+    pub(crate) fn nts_only(&self, effort: &'a Effort) -> Self {
+        let work = self.work.nts_only();
         let port_kbps_max = work.port_kbps(port_max(self.ledger.profile()));
         Self { work, port_kbps_max, effort, ..self.clone() }
     }
@@ -147,6 +152,18 @@ impl<'a> Job<'a> {
         held.shares
             .binary_search_by_key(&(region, slot), |share| (share.region, share.slot))
             .map_or(Bandwidth::ZERO, |at| held.shares[at].bandwidth)
+    }
+
+    /// Packets per second that the DAG itself holds of an NT instance.
+    pub(crate) fn own_packets(&self, region: RegionId, slot: Slot) -> u64 {
+        self.held.map_or(0, |held| held.packets(region, slot))
+    }
+
+    /// Rest of an NT instance for the DAG, in kbit/s of it: of its bandwidth, and of the packets that it takes.
+    pub(crate) fn nt_kbps(&self, region: RegionId, slot: Slot) -> u64 {
+        let bandwidth = self.ledger.residual(region, slot) + self.own(region, slot);
+        let packets = self.ledger.packets_left(region, slot, self.own_packets(region, slot));
+        self.work.nt_kbps(bandwidth, packets)
     }
 
     /// Rest of a region's port for the DAG, in kbit/s of it.

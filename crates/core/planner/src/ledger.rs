@@ -134,6 +134,7 @@ impl Ledger {
                     new.key == old.key
                         && new.memory == old.memory
                         && new.bandwidth_max >= used.bandwidth
+                        && new.packets_max >= used.packets
                 })
         });
         if let Some((slot, _)) = misfit {
@@ -208,7 +209,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Restores a reservation that was made earlier, even where ports, credits, ingress, egress, packet store or
+    /// Restores a reservation that was made earlier, even where packets of NTs, ports, credits, ingress, egress, packet store or
     /// synchronisation buffer are short of it: it may be older than the rule that counts them. Returns whether
     /// some maximum is exceeded then.
     ///
@@ -239,13 +240,15 @@ impl Ledger {
         Ok(true)
     }
 
-    /// Whether reservations exceed the port or the credits of a region, because some are older than
+    /// Whether reservations exceed the port, the credits or the packets of NTs of a region, because some are older than
     /// the rule that counts these.
     pub fn is_overcommitted(&self, region: RegionId) -> bool {
         self.regions.get(region.index()).is_some_and(|entry| {
             let credits = work::credits_max(&self.profile);
+            let nts = entry.content.iter().flat_map(|chain| &chain.slots);
             entry.port > work::port_max(&self.profile)
                 || entry.slots.iter().any(|slot| slot.credits > credits)
+                || entry.slots.iter().zip(nts).any(|(slot, nt)| slot.packets > nt.packets_max)
         })
     }
 
@@ -292,6 +295,18 @@ impl Ledger {
     pub fn residual(&self, region: RegionId, slot: Slot) -> Bandwidth {
         let max = self.regions.get(region.index()).map(|entry| entry.bandwidth_max(slot));
         max.unwrap_or_default().saturating_sub(self.reserved(region, slot))
+    }
+
+    /// Packets per second of the NT in a slot that `own`, a reservation of the ledger, may use; `u64::MAX` where the NT
+    /// has no such limit.
+    pub(crate) fn packets_left(&self, region: RegionId, slot: Slot, own: u64) -> u64 {
+        let entry = self.regions.get(region.index());
+        let max = entry.and_then(|entry| entry.chain_slot(slot)).map(|slot| slot.packets_max);
+        let taken = entry.and_then(|entry| entry.slots.get(slot.index())).map_or(0, |s| s.packets);
+        match max {
+            None | Some(u64::MAX) => u64::MAX,
+            Some(max) => left(max, taken.saturating_sub(own), own),
+        }
     }
 
     /// Part of a region's port that `own`, a reservation of the ledger, may use, in cycles per second.
@@ -517,7 +532,7 @@ impl Ledger {
         short.map_or(Ok(()), |(resource, required, left)| check_total(resource, required, left))
     }
 
-    /// The same for ports and credits of regions.
+    /// The same for packets of NTs, and for ports and credits of regions.
     fn admit_passes(
         &self,
         reservation: &Reservation,
@@ -534,9 +549,13 @@ impl Ledger {
             short(Resource::RegionPort, (port.region, None), port.cycles, left)?;
         }
         for share in &reservation.shares {
+            let place = (share.region, Some(share.slot));
+            let kept = own.map_or(0, |own| own.packets(share.region, share.slot));
+            let left = self.packets_left(share.region, share.slot, 0).max(kept);
+            short(Resource::NtPackets, place, share.packets, left)?;
             let own = own.map_or(0, |own| own.credits(share.region, share.slot));
             let left = self.credits_left(share.region, share.slot, 0).max(own);
-            short(Resource::Credits, (share.region, Some(share.slot)), share.credits, left)?;
+            short(Resource::Credits, place, share.credits, left)?;
         }
         Ok(())
     }
@@ -549,6 +568,7 @@ impl Ledger {
             }
             let slot = &mut entry.slots[share.slot.index()];
             slot.bandwidth += share.bandwidth;
+            slot.packets = slot.packets.saturating_add(share.packets);
             slot.credits = slot.credits.saturating_add(share.credits);
             slot.dags += 1;
         }
@@ -572,6 +592,7 @@ impl Ledger {
             }
             let slot = &mut entry.slots[share.slot.index()];
             slot.bandwidth = slot.bandwidth - share.bandwidth;
+            slot.packets = slot.packets.saturating_sub(share.packets);
             slot.credits = slot.credits.saturating_sub(share.credits);
             slot.dags -= 1;
         }
@@ -632,7 +653,7 @@ pub(crate) mod tests {
             tenant: TenantId::new("acme").expect("a test id"),
             dag: DagId::new("web").expect("a test id"),
         };
-        let tampered: [(&str, Tamper); 14] = [
+        let tampered: [(&str, Tamper); 15] = [
             ("ingress", |l| l.totals.ingress += Bandwidth::from_bps(1)),
             ("egress", |l| l.totals.egress += Bandwidth::from_bps(1)),
             ("memory", |l| l.memory.add_to_total(ByteSize::from_bytes(1))),
@@ -643,6 +664,7 @@ pub(crate) mod tests {
             ("chain rows", |l| l.totals.rows.chains += 1),
             ("instance rows", |l| l.totals.rows.instances += 1),
             ("bandwidth", |l| l.regions[0].slots[1].bandwidth += Bandwidth::from_bps(1)),
+            ("packets", |l| l.regions[0].slots[1].packets += 1),
             ("port", |l| l.regions[0].port += 1),
             ("credits", |l| l.regions[0].slots[1].credits += 1),
             ("DAGs of a slot", |l| l.regions[0].slots[1].dags += 1),

@@ -67,7 +67,7 @@ pub fn plan_within(
     match find(&graph, &mut view, None) {
         Ok((placed, form)) => Ok(finish(view, placed, form)),
         Err(failure) => {
-            let unlimited = || plan_bandwidth_only(&job, &graph);
+            let unlimited = || plan_nts_only(&job, &graph);
             Err(infeasible::explain(&view, failure, unlimited))
         }
     }
@@ -103,14 +103,14 @@ fn find<'a>(
     choose(graph, view, loads, &mut blocked).ok_or(Failure::Search(blocked))
 }
 
-/// A plan that counts bandwidth only, with the reservation that it would need. It is never carried
+/// A plan that counts only what NTs serve, with the reservation that it would need. It is never carried
 /// out: it shows what else is short.
-fn plan_bandwidth_only(job: &Job<'_>, graph: &Graph) -> Option<Plan> {
+fn plan_nts_only(job: &Job<'_>, graph: &Graph) -> Option<Plan> {
     if !job.work.counts_packets() {
         return None;
     }
     let effort = job.effort.for_a_reason();
-    let unlimited = job.bandwidth_only(&effort);
+    let unlimited = job.nts_only(&effort);
     let mut view = View::new(&unlimited);
     let found = find(graph, &mut view, None).ok();
     job.effort.found_a_reason(&effort);

@@ -28,6 +28,8 @@ pub enum RegionCondition {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SlotUse {
     pub(crate) bandwidth: Bandwidth,
+    /// Packets per second.
+    pub(crate) packets: u64,
     /// Thousandths of a credit.
     pub(crate) credits: u64,
     /// Number of DAGs.

@@ -81,12 +81,15 @@ impl TableRows {
     }
 }
 
-/// Bandwidth, credits and memory that a DAG takes of one NT instance.
+/// Bandwidth, packets, credits and memory that a DAG takes of one NT instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SlotShare {
     pub(crate) region: RegionId,
     pub(crate) slot: Slot,
     pub(crate) bandwidth: Bandwidth,
+    /// In packets per second.
+    #[serde(default)]
+    pub(crate) packets: u64,
     pub(crate) memory: ByteSize,
     /// In thousandths of one.
     pub(crate) credits: u64,
@@ -106,7 +109,7 @@ pub(crate) struct PortShare {
     pub(crate) cycles: u64,
 }
 
-/// Resources that a DAG takes: bandwidth, credits and memory by region and slot, ports by region, ingress,
+/// Resources that a DAG takes: bandwidth, packets, credits and memory by region and slot, ports by region, ingress,
 /// egress, packet store, synchronisation buffer, table rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reservation {
@@ -159,6 +162,7 @@ impl Reservation {
             match shares.binary_search_by_key(&share.place(), SlotShare::place) {
                 Ok(at) => {
                     shares[at].bandwidth = shares[at].bandwidth.max(share.bandwidth);
+                    shares[at].packets = shares[at].packets.max(share.packets);
                     shares[at].memory = shares[at].memory.max(share.memory);
                     shares[at].credits = shares[at].credits.max(share.credits);
                 }
@@ -204,6 +208,12 @@ impl Reservation {
     pub(crate) fn credits(&self, region: RegionId, slot: Slot) -> u64 {
         let at = self.shares.binary_search_by_key(&(region, slot), SlotShare::place);
         at.map_or(0, |at| self.shares[at].credits)
+    }
+
+    /// Packets per second that it takes of an NT.
+    pub(crate) fn packets(&self, region: RegionId, slot: Slot) -> u64 {
+        let at = self.shares.binary_search_by_key(&(region, slot), SlotShare::place);
+        at.map_or(0, |at| self.shares[at].packets)
     }
 
     /// Bandwidth by region and slot, each place once.
@@ -288,11 +298,11 @@ impl ReservationSum {
         let round_trip = work.round_trip(way);
         for instance in instances {
             let (region, bandwidth) = (instance.region, instance.bandwidth);
-            let credits = work.credits(bandwidth, round_trip);
+            let (packets, credits) = (work.packets(bandwidth), work.credits(bandwidth, round_trip));
             self.ports.push(PortShare { region, cycles: work.port(bandwidth) });
             for (nt, slot) in nts.clone().zip(&instance.slots) {
                 let (slot, memory) = (*slot, nt.memory);
-                self.shares.push(SlotShare { region, slot, bandwidth, memory, credits });
+                self.shares.push(SlotShare { region, slot, bandwidth, packets, memory, credits });
             }
         }
         way.latency
@@ -311,6 +321,7 @@ impl ReservationSum {
             let same = next.place() == sum.place();
             if same {
                 sum.bandwidth += next.bandwidth;
+                sum.packets = sum.packets.saturating_add(next.packets);
                 sum.credits = sum.credits.saturating_add(next.credits);
             }
             same
@@ -351,6 +362,7 @@ mod tests {
                 region: RegionId(*region),
                 slot: Slot(*slot),
                 bandwidth: gbps(*gbit),
+                packets: gbit + credits,
                 memory: ByteSize::from_mib(*mib),
                 credits: *credits,
             };
@@ -391,6 +403,8 @@ mod tests {
                 prop_assert_eq!(share.bandwidth, gbps(a.0.max(b.0)));
                 prop_assert_eq!(share.memory, ByteSize::from_mib(a.1.max(b.1)));
                 prop_assert_eq!(max.credits(share.region, share.slot), a.2.max(b.2));
+                let packets = max.packets(share.region, share.slot);
+                prop_assert_eq!(packets, (a.0 + a.2).max(b.0 + b.2));
             }
             for region in (0..4).map(RegionId) {
                 let [a, b] = [&one, &two].map(|numbers| reservation(numbers).port(region));
@@ -441,6 +455,9 @@ mod tests {
         assert_eq!(made.port(RegionId(1)), expected.iter().sum::<u64>());
         let credits = |slot| made.credits(RegionId(1), Slot(slot));
         assert!(credits(2) > credits(0) && credits(0) > 0 && credits(1) == 0);
+        let packets = |slot| made.packets(RegionId(1), Slot(slot));
+        // 4 and 3 Gbit/s of 512 bits.
+        assert_eq!([0, 1, 2].map(packets), [7_812_500, 0, 7_812_500 + 5_859_375]);
     }
 
     #[test]

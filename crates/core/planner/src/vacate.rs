@@ -11,7 +11,6 @@ use crate::Ledger;
 use crate::catalogue::PhysicalChain;
 use crate::job::kbps;
 use crate::nt_key::NtKey;
-use crate::view::fresh;
 
 /// A region in use.
 #[derive(Debug)]
@@ -109,9 +108,9 @@ impl OccupiedRegions {
             spare.iter_mut().zip(&source.left).for_each(|(sum, left)| *sum += left);
         }
         if let Some(chain) = load {
-            for (slot, free) in chain.slots.iter().zip(fresh(chain)) {
+            for slot in &chain.slots {
                 if let Ok(nt) = self.keys.binary_search(&slot.key) {
-                    spare[nt] += free;
+                    spare[nt] += kbps(slot.bandwidth_max);
                 }
             }
         }

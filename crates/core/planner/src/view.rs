@@ -7,12 +7,12 @@ use smallvec::SmallVec;
 use snic_domain::limits::{CHAIN_SLOTS_MAX, REGIONS_MAX};
 use snic_domain::{RegionId, Slot};
 
-use crate::catalogue::PhysicalChain;
+use crate::catalogue::{ChainSlot, PhysicalChain};
 use crate::classes::{Class, classes};
-use crate::job::{Job, from_kbps, kbps};
+use crate::job::{Job, from_kbps};
 use crate::nt_key::NtKey;
 use crate::region::{RegionCondition, RegionEntry};
-use crate::work;
+use crate::work::{self, Work};
 
 /// Slots used in one region, in ascending order.
 pub(crate) type Slots = SmallVec<[u8; CHAIN_SLOTS_MAX]>;
@@ -29,7 +29,7 @@ pub(crate) struct RegionPath {
 pub(crate) struct PlannedRegion<'a> {
     /// The chain that this DAG may use: loaded and shared, or loaded by this plan.
     pub(crate) chain: Option<&'a PhysicalChain>,
-    /// Bandwidth left, by slot, in kbit/s.
+    /// Left of each slot's NT, in kbit/s of this DAG.
     pub(crate) free: [u64; CHAIN_SLOTS_MAX],
     /// Credits left, by slot, in thousandths of one.
     pub(crate) credits: [u64; CHAIN_SLOTS_MAX],
@@ -119,10 +119,9 @@ impl<'a> View<'a> {
         view.chain = Some(chain);
         view.port = job.port_kbps(region);
         let counts_credits = job.work.counts_packets();
-        for (slot, (held, taken)) in chain.slots.iter().zip(&entry.slots).enumerate() {
+        for slot in 0..chain.slots.len() {
             let at = Slot(slot as u8);
-            let left = held.bandwidth_max.saturating_sub(taken.bandwidth);
-            view.free[slot] = kbps(left + job.own(region, at));
+            view.free[slot] = job.nt_kbps(region, at);
             if counts_credits {
                 let own = job.own_credits(region, at);
                 view.credits[slot] = job.ledger.credits_left(region, at, own);
@@ -297,7 +296,7 @@ impl<'a> View<'a> {
     fn fresh_region(&self, chain: &'a PhysicalChain) -> PlannedRegion<'a> {
         PlannedRegion {
             chain: Some(chain),
-            free: fresh(chain),
+            free: fresh(chain, &self.job.work),
             credits: [work::credits_max(self.job.ledger.profile()); CHAIN_SLOTS_MAX],
             port: self.job.port_kbps_max(),
             uses: [0; CHAIN_SLOTS_MAX],
@@ -345,34 +344,38 @@ fn for_each_path(
 
 /// Bandwidth of an NT in a freshly loaded chain, all instances together, in kbit/s. What its port lets
 /// through may be less.
-pub(crate) fn fresh_bandwidth(chain: &PhysicalChain, key: NtKey) -> u64 {
+pub(crate) fn fresh_bandwidth(chain: &PhysicalChain, key: NtKey, work: &Work) -> u64 {
     let alike = chain.slots.iter().filter(|slot| slot.key == key);
-    alike.map(|slot| kbps(slot.bandwidth_max)).fold(0, u64::saturating_add)
+    let of = |slot: &ChainSlot| work.nt_kbps(slot.bandwidth_max, slot.packets_max);
+    alike.map(of).fold(0, u64::saturating_add)
 }
 
 /// The same of a sequence of NTs, over all paths of `keys`.
-pub(crate) fn fresh_capacity(chain: &PhysicalChain, keys: &[NtKey]) -> u64 {
+pub(crate) fn fresh_capacity(chain: &PhysicalChain, keys: &[NtKey], work: &Work) -> u64 {
     let mut sum = 0u64;
-    let limits = Limits { slots: fresh(chain), port: u64::MAX };
+    let limits = Limits { slots: fresh(chain, work), port: u64::MAX };
     for_each_path(chain, limits, keys, |_, kbps| sum = sum.saturating_add(kbps));
     sum
 }
 
-/// Bandwidth of every slot of a freshly loaded chain, in kbit/s.
-pub(crate) fn fresh(chain: &PhysicalChain) -> [u64; CHAIN_SLOTS_MAX] {
+/// Bandwidth of every slot of a freshly loaded chain for packets of a DAG, in kbit/s.
+fn fresh(chain: &PhysicalChain, work: &Work) -> [u64; CHAIN_SLOTS_MAX] {
     let mut free = [0; CHAIN_SLOTS_MAX];
     for (free, slot) in free.iter_mut().zip(&chain.slots) {
-        *free = kbps(slot.bandwidth_max);
+        *free = work.nt_kbps(slot.bandwidth_max, slot.packets_max);
     }
     free
 }
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
     use proptest::prelude::*;
+    use snic_domain::{NtType, PacketSizes};
 
     use super::*;
-    use crate::fixtures::{bitstream, catalogue, key};
+    use crate::fixtures::{bitstream, card, catalogue, key};
 
     const NTS: [&str; 3] = ["a", "b", "c"];
 
@@ -433,16 +436,21 @@ mod tests {
     #[test]
     fn a_fresh_chain_carries_what_its_slots_do() {
         let mut catalogue = catalogue("a b", &[]);
-        catalogue.insert_nt(crate::fixtures::nt("c", 3));
+        let packets_per_second_max = NonZeroU32::new(1_000_000);
+        catalogue.insert_nt(NtType { packets_per_second_max, ..crate::fixtures::nt("c", 3) });
+        let work = Work::with(&card(1), &PacketSizes::only(9_000), false);
         let chain = PhysicalChain::new(bitstream("x", "a b a c"), &catalogue);
         let key = |id| key(&catalogue, id);
         let gbit = 1_000_000;
-        assert_eq!(fresh_bandwidth(&chain, key("a")), 20 * gbit, "two instances");
-        assert_eq!(fresh_bandwidth(&chain, key("c")), 3 * gbit);
-        assert_eq!(fresh_capacity(&chain, &[key("a"), key("b")]), 10 * gbit);
-        assert_eq!(fresh_capacity(&chain, &[key("a"), key("c")]), 3 * gbit);
-        assert_eq!(fresh_capacity(&chain, &[key("c"), key("a")]), 0, "against the grain");
-        assert_eq!(fresh(&chain)[..5], [10 * gbit, 10 * gbit, 10 * gbit, 3 * gbit, 0]);
+        assert_eq!(fresh_bandwidth(&chain, key("a"), &work), 20 * gbit, "two instances");
+        assert_eq!(fresh_bandwidth(&chain, key("c"), &work), 3 * gbit);
+        assert_eq!(fresh_capacity(&chain, &[key("a"), key("b")], &work), 10 * gbit);
+        assert_eq!(fresh_capacity(&chain, &[key("a"), key("c")], &work), 3 * gbit);
+        assert_eq!(fresh_capacity(&chain, &[key("c"), key("a")], &work), 0, "against the grain");
+        assert_eq!(fresh(&chain, &work)[..5], [10 * gbit, 10 * gbit, 10 * gbit, 3 * gbit, 0]);
+        let small = Work::with(&card(1), &PacketSizes::only(64), false);
+        assert_eq!(fresh_bandwidth(&chain, key("c"), &small), 512_000, "a million packets");
+        assert_eq!(fresh(&chain, &small.bits_only())[3], 3 * gbit);
     }
 
     proptest! {

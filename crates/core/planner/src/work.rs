@@ -5,6 +5,7 @@
 //! a pass through a region     max(beats + descriptor, pace of the scheduler) cycles of its port
 //! an NT on the way            rate of packets × round trip of the chain in the region, in credits (Little)
 //! ingress, egress             max(bits at the port's rate, beats), as bits of the port's rate
+//! an NT                       rate of packets, where its type has a limit
 //! packet store                rate of cells × time on an unloaded card (Little), in bytes
 //! synchronisation buffer      rate of packets × time of all stages that have branches (Little), in entries
 //! ```
@@ -13,14 +14,15 @@
 //! trip is from where a packet enters the region to where the scheduler has the credit of its last NT again. It
 //! counts for all NTs of the chain, since a packet reserves all of its credits before it enters (SuperNIC, 4.2).
 //!
-//! Amounts are rounded down to thousandths of a credit or an entry, to bytes, and to cycles per second. So the parts of a DAG that fit
-//! together fit one after the other, too.
+//! Amounts are rounded down to thousandths of a credit or an entry, to bytes, to packets per second, and to cycles per second. So the parts
+//! of a DAG that fit together fit one after the other, too.
 
 use snic_domain::limits::{PACKET_BYTES_MAX, SYNC_ROWS};
 use snic_domain::{Bandwidth, CardProfile, Dag, DagSpec, NtType, PacketSizes, RegionPass, Traffic};
 
 use crate::PlanCatalogue;
 use crate::catalogue::ChainSlot;
+use crate::job::kbps;
 use crate::stay::{PacketOccupancy, Transit};
 
 /// Part of a port that may be reserved, in thousandths: of the ingress, of the egress, and of each
@@ -85,10 +87,17 @@ pub(crate) fn credits_of(profile: &CardProfile, slot: &ChainSlot, taken: u64) ->
     let least =
         u64::from(pass.descriptor_beats) + 1 + slot.latency.get() + pass.credit_return.get();
     let largest = u64::from(PACKET_BYTES_MAX) * 8;
-    let behind = ratio_up(largest, profile.clock_hz, slot.bandwidth_max.get().max(1));
+    let behind = swallow(largest, profile.clock_hz, (slot.bandwidth_max, slot.packets_max));
     let trips = CREDITS_MARGIN.saturating_mul(least).saturating_add(behind);
     let wanted = ratio_up(taken, trips, least.saturating_mul(1_000));
     u8::try_from(wanted).unwrap_or(u8::MAX).max(initial).min(pass.credits_max.max(initial))
+}
+
+/// Cycles in which an NT of this bandwidth and these packets per second takes in one packet of so many bits.
+fn swallow(bits: u64, clock_hz: u64, (bandwidth, packets): (Bandwidth, u64)) -> u64 {
+    let by_bits = ratio_up(bits, clock_hz, bandwidth.get().max(1));
+    let by_packets = if packets == u64::MAX { 0 } else { clock_hz.div_ceil(packets.max(1)) };
+    by_bits.max(by_packets)
 }
 
 /// The way through one region: what its NTs take together, and the slowest of them.
@@ -96,20 +105,25 @@ pub(crate) fn credits_of(profile: &CardProfile, slot: &ChainSlot, taken: u64) ->
 pub(crate) struct PathDemand {
     pub(crate) latency: u64,
     pub(crate) slowest: Bandwidth,
+    /// Fewest packets per second that one of them takes.
+    pub(crate) packets: u64,
 }
 
 impl PathDemand {
-    pub(crate) const NONE: Self = Self { latency: 0, slowest: Bandwidth::from_bps(u64::MAX) };
+    pub(crate) const NONE: Self =
+        Self { latency: 0, slowest: Bandwidth::from_bps(u64::MAX), packets: u64::MAX };
 
     /// Through one NT.
-    pub(crate) const fn of(nt: &NtType) -> Self {
-        Self { latency: nt.latency.get(), slowest: nt.bandwidth_max }
+    pub(crate) fn of(nt: &NtType) -> Self {
+        let packets = nt.packet_capacity();
+        Self { latency: nt.latency.get(), slowest: nt.bandwidth_max, packets }
     }
 
     /// And then another part.
     pub(crate) fn then(self, next: Self) -> Self {
         let latency = self.latency.saturating_add(next.latency);
-        Self { latency, slowest: self.slowest.min(next.slowest) }
+        let (slowest, packets) = (self.slowest.min(next.slowest), self.packets.min(next.packets));
+        Self { latency, slowest, packets }
     }
 
     /// Through these one after the other.
@@ -124,8 +138,10 @@ pub(crate) struct Work {
     packets: u64,
     bits: u64,
     clock_hz: u64,
-    /// `None`: only bandwidth is counted.
+    /// `None`: the ports and credits of regions are not counted.
     pass: Option<PassWork>,
+    /// Whether the packets are counted that NTs take.
+    counts_nts: bool,
     ingress_bits: u64,
     egress_bits: u64,
 }
@@ -215,7 +231,7 @@ impl Work {
         let counts = pass.is_some();
         let ingress_bits = if counts { line(profile.ingress) } else { bits };
         let egress_bits = if counts { line(profile.egress) } else { bits };
-        Self { packets, bits, clock_hz, pass, ingress_bits, egress_bits }
+        Self { packets, bits, clock_hz, pass, counts_nts: true, ingress_bits, egress_bits }
     }
 
     /// The same for a DAG as it was stored.
@@ -225,14 +241,37 @@ impl Work {
         Self::with(profile, &spec.packet_sizes, payload)
     }
 
-    /// Whether packets are counted, and not only bandwidth.
+    /// Whether packets are counted at ports and credits of regions, and not only bandwidth.
     pub(crate) const fn counts_packets(&self) -> bool {
         self.pass.is_some()
     }
 
-    /// The same where only bandwidth is counted.
-    pub(crate) const fn bandwidth_only(self) -> Self {
+    /// The same where only what NTs serve is counted.
+    pub(crate) const fn nts_only(self) -> Self {
         Self { pass: None, ..self }
+    }
+
+    /// The same where only the bandwidth of NTs is counted.
+    pub(crate) const fn bits_only(self) -> Self {
+        Self { pass: None, counts_nts: false, ..self }
+    }
+
+    /// Packets per second at a bandwidth, rounded down.
+    pub(crate) fn packets(&self, bandwidth: Bandwidth) -> u64 {
+        ratio(bandwidth.get(), self.packets, self.bits)
+    }
+
+    /// The bandwidth in kbit/s with which an NT takes at most so many packets per second; `u64::MAX` without a limit.
+    pub(crate) fn packets_kbps(&self, left: u64) -> u64 {
+        if left == u64::MAX || !self.counts_nts {
+            return u64::MAX;
+        }
+        ratio(left, self.bits, self.packets.saturating_mul(1_000))
+    }
+
+    /// Bandwidth of an NT of which so much is left, in bit/s and in packets per second; in kbit/s.
+    pub(crate) fn nt_kbps(&self, bandwidth: Bandwidth, packets: u64) -> u64 {
+        kbps(bandwidth).min(self.packets_kbps(packets))
     }
 
     /// Part of the ingress that a bandwidth takes.
@@ -266,7 +305,7 @@ impl Work {
     /// NTs, until the slowest has taken it in, and the credit's way back.
     pub(crate) fn round_trip(&self, way: PathDemand) -> u64 {
         let Some(pass) = self.pass else { return 0 };
-        let swallow = ratio_up(pass.largest, self.clock_hz, way.slowest.get().max(1));
+        let swallow = swallow(pass.largest, self.clock_hz, (way.slowest, way.packets));
         pass.around.saturating_add(way.latency).saturating_add(swallow)
     }
 
@@ -365,16 +404,18 @@ mod tests {
         assert_eq!(large.port(gbps(12)), 25_000_000, "a million packets of 24 beats and one");
         let headers = work(PacketSizes::only(1_500), false);
         assert_eq!(headers.port(gbps(12)), 2_500_000, "headers only: the pace");
-        assert_eq!(large.bandwidth_only().port(gbps(12)), 0);
+        assert_eq!(large.nts_only().port(gbps(12)), 0);
     }
 
     #[test]
     fn credits_are_packets_under_way() {
         let large = work(PacketSizes::only(1_500), true);
         let nts = [(100, gbps(100)), (42, gbps(30))];
-        let way = PathDemand::through(
-            nts.into_iter().map(|(latency, slowest)| PathDemand { latency, slowest }),
-        );
+        let way = PathDemand::through(nts.into_iter().map(|(latency, slowest)| PathDemand {
+            latency,
+            slowest,
+            ..PathDemand::NONE
+        }));
         // 25 over the port, 142, 12,000 bits at 30 Gbit/s in 100 cycles, 3 back.
         assert_eq!(large.round_trip(way), 270);
         assert_eq!(large.credits(gbps(12), 270), 1_080, "a million packets in 1.08 µs");
@@ -390,6 +431,7 @@ mod tests {
         let slot = |latency, bandwidth_max| ChainSlot {
             key: NtKey::of(&"aes".parse().expect("a label")),
             bandwidth_max,
+            packets_max: u64::MAX,
             latency: Cycles::new(latency),
             memory: ByteSize::ZERO,
         };
@@ -455,7 +497,7 @@ mod tests {
             bytes in 64u32..9_000, left in 0u64..101_600, latency in 0u64..2_000, kbps in 1u64..100_000_000,
         ) {
             let work = work(PacketSizes::only(bytes), true);
-            let round = work.round_trip(PathDemand { latency, slowest: gbps(10) });
+            let round = work.round_trip(PathDemand { latency, slowest: gbps(10), ..PathDemand::NONE });
             let takes = |kbps: u64| work.credits(Bandwidth::from_bps(kbps * 1_000), round);
             let within = work.within_credits(kbps, left, round);
             prop_assert!(within <= kbps && takes(within) <= left);
@@ -464,7 +506,7 @@ mod tests {
                 let available = u128::from(left) * 250_000_000 * u128::from(bytes) * 8;
                 prop_assert!(exact > available, "one kbit/s more fits as well");
             }
-            prop_assert_eq!(work.bandwidth_only().within_credits(kbps, left, round), kbps);
+            prop_assert_eq!(work.nts_only().within_credits(kbps, left, round), kbps);
         }
 
         #[test]
@@ -494,13 +536,14 @@ mod tests {
 
     #[test]
     fn a_way_is_as_slow_as_its_slowest_nt() {
-        let of = |latency, slowest| PathDemand { latency, slowest: gbps(slowest) };
+        let of =
+            |latency, slowest| PathDemand { latency, slowest: gbps(slowest), ..PathDemand::NONE };
         let all = PathDemand::through([of(3, 40), of(5, 10), of(7, 20)].into_iter());
         assert_eq!((all.latency, all.slowest), (15, gbps(10)));
         let none = PathDemand::through(std::iter::empty());
         assert_eq!((none.latency, none.slowest.get()), (0, u64::MAX));
         assert_eq!(of(u64::MAX, 1).then(of(1, 1)).latency, u64::MAX, "not around");
-        let plain = work(PacketSizes::only(64), true).bandwidth_only();
+        let plain = work(PacketSizes::only(64), true).nts_only();
         assert_eq!(plain.round_trip(all), 0, "where packets are not counted");
     }
 }

@@ -51,16 +51,14 @@ pub struct Setup<'a> {
 /// The id is not a label.
 pub fn nt(id: &str, latency: u64, bandwidth_max: Bandwidth) -> Result<NtType> {
     Ok(NtType {
-        id: NtTypeId::new(id)?,
-        shareable: true,
-        bandwidth_max,
-        latency: Cycles::new(latency),
-        area: Area { lut: 1_000, ramb36: 0, dsp: 0 },
-        memory: ByteSize::ZERO,
-        state: ByteSize::ZERO,
         traffic: Traffic::Payload,
         description: "An NT of an experiment".into(),
-        labels: Default::default(),
+        ..NtType::new(
+            NtTypeId::new(id)?,
+            bandwidth_max,
+            Cycles::new(latency),
+            Area { lut: 1_000, ramb36: 0, dsp: 0 },
+        )
     })
 }
 

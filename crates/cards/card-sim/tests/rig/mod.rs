@@ -104,17 +104,15 @@ impl Rig {
 
     pub fn nt((latency, gbps): Nt) -> NtType {
         NtType {
-            id: NtTypeId::new(&format!("nt-{latency}-{gbps}")).expect("valid"),
-            shareable: true,
-            bandwidth_max: Bandwidth::from_gbps(gbps),
-            latency: Cycles::new(latency),
-            area: Area { lut: 1, ramb36: 0, dsp: 0 },
-            memory: ByteSize::ZERO,
             // Those of a latency over 1000 keep a table of flows.
             state: ByteSize::from_bytes(if latency > 1_000 { 4_096 } else { 0 }),
             traffic: Traffic::Payload,
-            description: String::new(),
-            labels: Default::default(),
+            ..NtType::new(
+                NtTypeId::new(&format!("nt-{latency}-{gbps}")).expect("valid"),
+                Bandwidth::from_gbps(gbps),
+                Cycles::new(latency),
+                Area { lut: 1, ramb36: 0, dsp: 0 },
+            )
         }
     }
 

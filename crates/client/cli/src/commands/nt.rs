@@ -62,6 +62,7 @@ fn resource(new: NewNt) -> NtType {
     NtType {
         shareable: new.shareable,
         bandwidth_max_bps: new.bandwidth_max.get(),
+        packets_per_second_max: new.packets_per_second_max,
         latency_cycles: new.latency_cycles,
         area: Some(Area { lut: new.lut, ramb36: new.ramb36, dsp: new.dsp }),
         memory_bytes: new.memory.get(),

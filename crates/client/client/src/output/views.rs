@@ -299,6 +299,14 @@ pub fn nt_types(types: &[NtType], style: Style) -> String {
     table(style, &heading, rows.collect())
 }
 
+/// Limit of a type's packets; empty without one.
+fn packets_max(nt: &NtType) -> String {
+    match nt.packets_per_second_max {
+        0 => String::new(),
+        most => format!("at most {most} packets/s"),
+    }
+}
+
 /// One network task type.
 pub fn nt_type(nt: &NtType, style: Style) -> String {
     properties(
@@ -310,6 +318,7 @@ pub fn nt_type(nt: &NtType, style: Style) -> String {
             ("Shareable", yes(nt.shareable).to_owned()),
             ("In software", in_software(nt).to_owned()),
             ("Maximum", rate(nt.bandwidth_max_bps)),
+            ("Packets", packets_max(nt)),
             ("Latency", format!("{} cycles", nt.latency_cycles)),
             ("Area", area(nt.area)),
             ("Memory", size(nt.memory_bytes)),

@@ -1,6 +1,7 @@
 //! Holds what the files say against the limits of the system and against each other.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 
 use snic_domain::limits::{
     BITSTREAM_BYTES_MAX, CHAIN_SLOTS_MAX, DESCRIPTION_BYTES_MAX, NT_STATE_MAX, REGIONS_MAX,
@@ -173,6 +174,7 @@ fn nt_type(at: &TableContext<'_>, raw: RawNtType) -> Checked<NtType> {
     Ok(NtType {
         shareable: raw.shareable,
         bandwidth_max: at.bandwidth("bandwidth_max_bps", &raw.bandwidth_max_bps)?,
+        packets_per_second_max: packets(at, &raw.packets_per_second_max)?,
         latency: Cycles::new(latency),
         area: *raw.area.get_ref(),
         memory: at.memory("memory_bytes", &raw.memory_bytes)?,
@@ -182,6 +184,14 @@ fn nt_type(at: &TableContext<'_>, raw: RawNtType) -> Checked<NtType> {
         id,
         labels: Default::default(),
     })
+}
+
+fn packets(at: &TableContext<'_>, most: &Option<Spanned<u64>>) -> Checked<Option<NonZeroU32>> {
+    let Some(most) = most else { return Ok(None) };
+    let limit = u32::try_from(*most.get_ref()).ok().and_then(NonZeroU32::new);
+    let allowed = format_args!("1 to {} packets/s are", u32::MAX);
+    at.ensure("packets_per_second_max", most, limit.is_some(), allowed)?;
+    Ok(limit)
 }
 
 fn state(at: &TableContext<'_>, bytes: &Option<Spanned<u64>>) -> Checked<ByteSize> {

@@ -83,6 +83,8 @@ pub(super) struct RawNtType {
     pub(super) id: Spanned<NtTypeId>,
     pub(super) shareable: bool,
     pub(super) bandwidth_max_bps: Spanned<u64>,
+    /// Without one, only the bandwidth limits it.
+    pub(super) packets_per_second_max: Option<Spanned<u64>>,
     pub(super) latency_cycles: Spanned<u64>,
     pub(super) area: Spanned<Area>,
     pub(super) memory_bytes: Spanned<u64>,

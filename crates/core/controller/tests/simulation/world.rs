@@ -125,6 +125,7 @@ fn catalogue() -> Catalogue {
             id: NtTypeId::new(name).expect("a label"),
             shareable: true,
             bandwidth_max: Bandwidth::from_gbps(gbps),
+            packets_per_second_max: None,
             latency: Cycles::new(latency),
             area: Area { lut: 1_000, ramb36: 1, dsp: 0 },
             memory: ByteSize::from_mib(2),

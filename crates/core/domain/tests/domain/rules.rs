@@ -9,7 +9,7 @@ use snic_domain::{
     Area, Bandwidth, BindingSpec, BindingState, BindingTarget, Bitstream, BitstreamId, ByteSize,
     CardId, CardModel, ChainIdentity, ChainMismatch, Cycles, Dag, DagId, DagName, DagSpec, Digest,
     InvalidDag, NtType, NtTypeId, PciAddress, Prefix, RegionId, RegionImages, RegionKind, TenantId,
-    Traffic, VmId,
+    VmId,
 };
 
 fn tenant(id: &str) -> TenantId {
@@ -18,16 +18,13 @@ fn tenant(id: &str) -> TenantId {
 
 fn nt_type(id: &str, shareable: bool) -> NtType {
     NtType {
-        id: NtTypeId::new(id).expect("an id"),
         shareable,
-        bandwidth_max: Bandwidth::from_gbps(10),
-        latency: Cycles::new(10),
-        area: Area::default(),
-        memory: ByteSize::ZERO,
-        state: ByteSize::ZERO,
-        traffic: Traffic::HeaderOnly,
-        description: String::new(),
-        labels: Default::default(),
+        ..NtType::new(
+            NtTypeId::new(id).expect("an id"),
+            Bandwidth::from_gbps(10),
+            Cycles::new(10),
+            Area::default(),
+        )
     }
 }
 

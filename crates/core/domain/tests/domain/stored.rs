@@ -115,6 +115,7 @@ fn enums_are_stored_by_name<T: Serialize + DeserializeOwned + PartialEq + std::f
 #[case(Resource::IngressBandwidth, "ingress-bandwidth", "bit/s")]
 #[case(Resource::EgressBandwidth, "egress-bandwidth", "bit/s")]
 #[case(Resource::NtBandwidth, "nt-bandwidth", "bit/s")]
+#[case(Resource::NtPackets, "nt-packets", "packets/s")]
 #[case(Resource::Regions, "regions", "regions")]
 #[case(Resource::Bitstreams, "bitstreams", "bitstreams")]
 #[case(Resource::Memory, "memory", "bytes")]

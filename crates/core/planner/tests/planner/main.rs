@@ -7,6 +7,7 @@ mod example;
 mod goldens;
 mod headroom;
 mod ledger;
+mod nt_packets;
 mod numbers;
 mod objective;
 mod optimize;

@@ -2,7 +2,7 @@
 
 use snic_domain::{
     Area, Bandwidth, ByteSize, CardId, Cycles, Dag, DagId, DagName, DagSpec, Infeasible,
-    MemoryKind, NtType, NtTypeId, PacketSizes, ProcessorKind, Resource, TenantId, Traffic,
+    MemoryKind, NtType, NtTypeId, PacketSizes, ProcessorKind, Resource, TenantId,
 };
 use snic_planner::{Ledger, Plan, PlanCatalogue, PlanRequest, plan};
 use snic_processors::{NicModel, builtin};
@@ -21,18 +21,12 @@ fn nt_id(id: &str) -> NtTypeId {
 fn catalogue(model: NicModel) -> PlanCatalogue {
     let mut catalogue = PlanCatalogue::new();
     for id in ["l2-reflector", "check-ip-header", "kv-aggregation", "nat", "table"] {
-        catalogue.insert_nt(NtType {
-            id: nt_id(id),
-            shareable: true,
-            bandwidth_max: Bandwidth::from_gbps(10),
-            latency: Cycles::new(10),
-            area: Area { lut: 100, ramb36: 0, dsp: 0 },
-            memory: ByteSize::ZERO,
-            state: ByteSize::ZERO,
-            traffic: Traffic::HeaderOnly,
-            description: String::new(),
-            labels: Default::default(),
-        });
+        catalogue.insert_nt(NtType::new(
+            nt_id(id),
+            Bandwidth::from_gbps(10),
+            Cycles::new(10),
+            Area { lut: 100, ramb36: 0, dsp: 0 },
+        ));
     }
     catalogue.set_models([model]);
     catalogue

@@ -1,16 +1,17 @@
-//! Tiny cards whose ports, credits, line, packet store and rows are scarce: what is planned is possible, and what is
+//! Tiny cards whose ports, credits, packets of an NT, line, packet store and rows are scarce: what is planned is possible, and what is
 //! refused is not. Judged by a solver that knows the card's description and none of the planner's code.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
 
-use crate::support::book::{Placed, ROWS, scarce, sizes};
+use crate::support::book::{PACKETS, Placed, ROWS, scarce, sizes};
 use crate::support::exact::{Best, solve};
 use crate::support::random::{NTS, RandomDag, RandomWorld, TENANTS, dags, worlds};
 use crate::support::{World, name, nt_id};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use snic_domain::{ByteSize, CardId, Dag, DagSpec, RegionId, Traffic};
+use snic_domain::{ByteSize, CardId, Dag, DagSpec, NtType, RegionId, Traffic};
 use snic_planner::{Ledger, Objective, TableRows};
 
 /// The world on a scarce card. All may load all bitstreams, each of which has an NT once, into all regions; memory is
@@ -44,6 +45,9 @@ fn on_scarce(mut random: RandomWorld, (payload, wide_store): (bool, bool)) -> Wo
         nt.traffic = Traffic::Payload;
         world.catalogue.insert_nt(nt);
     }
+    let packets_per_second_max = NonZeroU32::new(PACKETS as u32);
+    let nt = world.catalogue.nt(&nt_id(NTS[1])).expect("a known NT").clone();
+    world.catalogue.insert_nt(NtType { packets_per_second_max, ..nt });
     for (region, content) in (0u8..).map(RegionId).zip(&contents) {
         world.ledger.set_content(region, content.as_ref(), &world.catalogue).expect("empty");
     }
@@ -133,7 +137,8 @@ fn what_is_refused_on_a_scarce_card_has_no_place() {
         let refused: usize = tally.refused.values().sum();
         assert!(tally.wrongly * 1_000 <= refused, "{objective:?}: {tally:?}");
         assert!(tally.dearer * 1_000 <= tally.placed, "{objective:?}: {tally:?}");
-        let scarce = ["RegionPort", "Credits", "PacketStore", "IngressBandwidth", "TableRows"];
+        let scarce =
+            ["RegionPort", "Credits", "NtPackets", "PacketStore", "IngressBandwidth", "TableRows"];
         let refused = |what: &&str| tally.refused.get(*what).copied().unwrap_or_default();
         assert!(scarce.iter().all(|what| refused(what) >= 10), "each is short: {tally:?}");
         assert!(tally.placed > 500, "{tally:?}");

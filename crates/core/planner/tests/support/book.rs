@@ -17,6 +17,8 @@ pub const CLOCK: f64 = 100e6;
 pub const BEAT: f64 = 64.0;
 pub const LINE: f64 = 30e9;
 pub const STORE: f64 = 1_200.0;
+/// Packets per second of an NT that has such a limit.
+pub const PACKETS: f64 = 3e6;
 pub const ROWS: TableRows = TableRows { dags: 9, stages: 14, chains: 16, instances: 20 };
 
 /// Ports, credits, lines, store and rows that a few DAGs of the random worlds fill.
@@ -88,14 +90,21 @@ impl Book {
                 let nts: Vec<&NtType> = chain.nodes.iter().map(nt).collect();
                 let latency: f64 = nts.iter().map(|nt| nt.latency.get() as f64).sum();
                 let slowest = nts.iter().map(|nt| nt.bandwidth_max.get()).min().unwrap_or(1) as f64;
+                let packets_max =
+                    |nt: &NtType| nt.packets_per_second_max.map(|n| f64::from(n.get()));
+                let limited = nts.iter().filter_map(|nt| packets_max(nt)).fold(f64::MAX, f64::min);
                 let swallow = (f64::from(largest) * 8.0 * CLOCK / slowest).ceil();
+                let swallow = swallow.max((CLOCK / limited).ceil());
                 let round_trip = crossing(largest) + 3.0 + latency + swallow;
                 longest = longest.max(latency);
                 for instance in &chain.instances {
                     self.add("instances", (0, 0), 1.0);
                     let (region, bps) = (instance.region.0, instance.bandwidth.get() as f64);
                     self.add("port", (region, 0), bps * sum(&|bytes| crossing(bytes).max(4.0)));
-                    for slot in &instance.slots {
+                    for (slot, nt) in instance.slots.iter().zip(&nts) {
+                        if packets_max(nt).is_some() {
+                            self.add("packets", (region, slot.0), bps * packets);
+                        }
                         let credits = bps * packets * round_trip / CLOCK;
                         self.add("credits", (region, slot.0), credits);
                     }
@@ -114,6 +123,7 @@ impl Book {
     /// Limit of promises, and what rounding may add to it: amounts are rounded down once for each share.
     fn most(what: &str) -> (f64, f64) {
         match what {
+            "packets" => (PACKETS, 20.0),
             "line" => (LINE * 0.96, 1e3),
             "port" => (CLOCK * 0.96, 1e3),
             "credits" => (14.0 * 0.8, 0.02),

@@ -2,7 +2,7 @@
 //! the paths of the parts the best division of the bandwidth, as a linear program.
 //!
 //! For one choice and one cut, all that packets take is proportional to the bandwidth on each path: bits of the NTs,
-//! cycles of the ports, credits of the slots, the line, the packet store. So the most is the optimum of a small
+//! packets of the NTs, cycles of the ports, credits of the slots, the line, the packet store. So the most is the optimum of a small
 //! linear program, solved by the simplex method.
 
 use snic_domain::{Bitstream, Dag, DagName, NtType, RegionId, Traffic};
@@ -53,7 +53,9 @@ impl Packets {
     fn credits(&self, part: &[&NtType]) -> f64 {
         let latency: f64 = part.iter().map(|nt| nt.latency.get() as f64).sum();
         let slowest = part.iter().map(|nt| nt.bandwidth_max.get() as f64).fold(f64::MAX, f64::min);
-        let swallow = (self.largest * 8.0 * CLOCK / slowest).ceil();
+        let limits = part.iter().filter_map(|nt| nt.packets_per_second_max);
+        let limited = limits.map(|most| f64::from(most.get())).fold(f64::MAX, f64::min);
+        let swallow = (self.largest * 8.0 * CLOCK / slowest).max(CLOCK / limited).ceil();
         self.sum(|_| 1.0) * (self.cycles(self.largest) + 3.0 + latency + swallow) / CLOCK
     }
 
@@ -208,13 +210,19 @@ impl Card<'_> {
             program.at_most(port, left("port", (region, 0)) / 1e6);
             for (slot, id) in (0u8..).zip(&content.nts) {
                 let (mut bits, mut credits) = (program.row(), program.row());
+                let mut number = program.row();
                 for (at, (of, through, slots)) in paths.iter().enumerate() {
                     if *through == region && slots.contains(&slot) {
                         bits[1 + at] = 1.0;
                         credits[1 + at] = packets.credits(&parts[*of]) * giga;
+                        number[1 + at] = packets.sum(|_| 1.0) * giga / 1e6;
                     }
                 }
-                let most = world.catalogue.nt(id).expect("known").bandwidth_max.get() as f64;
+                let known = world.catalogue.nt(id).expect("known");
+                if known.packets_per_second_max.is_some() {
+                    program.at_most(number, left("packets", (region, slot)) / 1e6);
+                }
+                let most = known.bandwidth_max.get() as f64;
                 let taken = if is_fresh { 0.0 } else { taken(placed, region, slot) };
                 program.at_most(bits, (most - taken).max(0.0) / giga);
                 program.at_most(credits, left("credits", (region, slot)));

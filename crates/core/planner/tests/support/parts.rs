@@ -5,7 +5,7 @@
 
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardModel, Cycles, DagId, DagName, Digest,
-    NtType, NtTypeId, RegionImages, RegionKind, TenantId, Traffic,
+    NtType, NtTypeId, RegionImages, RegionKind, TenantId,
 };
 
 pub fn gbps(n: u64) -> Bandwidth {
@@ -39,18 +39,7 @@ pub fn name(text: &str) -> DagName {
 
 /// 10 Gbps, 10 cycles, 100 LUT, no memory, shareable.
 pub fn nt(text: &str) -> NtType {
-    NtType {
-        id: nt_id(text),
-        shareable: true,
-        bandwidth_max: gbps(10),
-        latency: Cycles::new(10),
-        area: lut(100),
-        memory: ByteSize::ZERO,
-        state: ByteSize::ZERO,
-        traffic: Traffic::HeaderOnly,
-        description: String::new(),
-        labels: Default::default(),
-    }
+    NtType::new(nt_id(text), gbps(10), Cycles::new(10), lut(100))
 }
 
 /// For known-NT regions, 1 MiB, shareable: `bitstream("d", "nat firewall")`.

@@ -318,7 +318,15 @@ fn explanation(
                     (ledger.residual(instance.region, *slot) + own).get() - taken.get()
                 };
                 let least = instance.slots.iter().map(left).min().unwrap_or(0);
-                ensure(embedding.headroom.get() == least / 1_000 * 1_000, || {
+                let has_limit = |slot: &Slot| {
+                    let nts = ledger.content(instance.region).map(|content| &content.nts);
+                    let nt = nts.and_then(|nts| catalogue.nt(nts.get(slot.index())?));
+                    nt.is_some_and(|nt| nt.packets_per_second_max.is_some())
+                };
+                // Where packets are limited, too, they may leave less.
+                let told = embedding.headroom.get();
+                let is_less = told < least && instance.slots.iter().any(has_limit);
+                ensure(is_less || told == least / 1_000 * 1_000, || {
                     format!("headroom {} is {least}", embedding.headroom)
                 })?;
             }

@@ -18,6 +18,7 @@ fn resource_to_wire(resource: Resource) -> v1::shortage::Resource {
         Resource::IngressBandwidth => Wire::IngressBandwidth,
         Resource::EgressBandwidth => Wire::EgressBandwidth,
         Resource::NtBandwidth => Wire::NtBandwidth,
+        Resource::NtPackets => Wire::NtPackets,
         Resource::RegionPort => Wire::RegionPort,
         Resource::Credits => Wire::Credits,
         Resource::PacketStore => Wire::PacketStore,

@@ -1,5 +1,7 @@
 //! NT types.
 
+use std::num::NonZeroU32;
+
 use snic_domain::limits::{DESCRIPTION_BYTES_MAX, NT_STATE_MAX};
 use snic_domain::{Bandwidth, ByteSize, Cycles, NtType, NtTypeId, Traffic};
 
@@ -41,10 +43,12 @@ fn read(problems: &mut Problems, id: NtTypeId, nt: &v1::NtType) -> Option<NtType
         let rule = format!("{} bytes are too many (limit {NT_STATE_MAX})", nt.state_bytes);
         problems.keep(Err::<(), _>(FieldProblem::invalid("nt_type.state_bytes", rule)));
     }
+    let packets = problems.keep(packets(nt.packets_per_second_max));
     Some(NtType {
         id,
         shareable: nt.shareable,
         bandwidth_max: Bandwidth::from_bps(nt.bandwidth_max_bps),
+        packets_per_second_max: packets?,
         latency: Cycles::new(nt.latency_cycles),
         area: area?,
         memory: ByteSize::from_bytes(nt.memory_bytes),
@@ -53,6 +57,15 @@ fn read(problems: &mut Problems, id: NtTypeId, nt: &v1::NtType) -> Option<NtType
         description: nt.description.clone(),
         labels: labels.unwrap_or_default(),
     })
+}
+
+/// The limit of packets; zero is none.
+fn packets(most: u64) -> Result<Option<NonZeroU32>, FieldProblem> {
+    let invalid = |_| {
+        let rule = format!("{most} packets/s are too many (limit {})", u32::MAX);
+        FieldProblem::invalid("nt_type.packets_per_second_max", rule)
+    };
+    u32::try_from(most).map(NonZeroU32::new).map_err(invalid)
 }
 
 fn traffic(value: i32) -> Result<Traffic, FieldProblem> {
@@ -79,6 +92,7 @@ pub fn nt_type_to_wire(nt: &NtType) -> v1::NtType {
         owner: nt.id.owner().as_ref().map(name::of_tenant).unwrap_or_default(),
         shareable: nt.shareable,
         bandwidth_max_bps: nt.bandwidth_max.get(),
+        packets_per_second_max: nt.packets_per_second_max.map_or(0, |most| most.get().into()),
         latency_cycles: nt.latency.get(),
         area: Some(area_to_wire(nt.area)),
         memory_bytes: nt.memory.get(),

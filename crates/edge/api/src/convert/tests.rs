@@ -334,6 +334,7 @@ fn an_nt_type_comes_back_as_it_went() {
         id: NtTypeId::new("acme.filter").expect("valid"),
         shareable: true,
         bandwidth_max: Bandwidth::from_gbps(10),
+        packets_per_second_max: NonZeroU32::new(20_000_000),
         latency: Cycles::new(12),
         area: Area { lut: 1, ramb36: 2, dsp: 3 },
         memory: ByteSize::from_mib(2),

@@ -7,7 +7,7 @@ use snic_domain::limits::DAG_CONFIGURATION_BYTES_MAX;
 use snic_domain::{
     Bandwidth, Bitstream, BitstreamId, ByteSize, Caller, CardId, DagName, DagSpec, DagUid, Digest,
     NtConfiguration, NtType, NtTypeId, Quota, RegionImages, RegionKind, Tenant, TenantId,
-    Timestamp, Traffic,
+    Timestamp,
 };
 
 use super::lifecycle::check_spec;
@@ -31,18 +31,12 @@ fn card(number: usize) -> CardId {
 }
 
 fn nt() -> NtType {
-    NtType {
-        id: nt_id("lb"),
-        shareable: true,
-        bandwidth_max: Bandwidth::from_gbps(40),
-        latency: snic_domain::Cycles::new(10),
-        area: snic_domain::Area { lut: 1_000, ramb36: 1, dsp: 1 },
-        memory: ByteSize::ZERO,
-        state: ByteSize::ZERO,
-        traffic: Traffic::HeaderOnly,
-        description: String::new(),
-        labels: Default::default(),
-    }
+    NtType::new(
+        nt_id("lb"),
+        Bandwidth::from_gbps(40),
+        snic_domain::Cycles::new(10),
+        snic_domain::Area { lut: 1_000, ramb36: 1, dsp: 1 },
+    )
 }
 
 fn image() -> Bitstream {

@@ -275,7 +275,8 @@ impl OnCard<'_> {
     /// Bandwidth of one more instance of a DAG: the least maximum of its NTs, or what a region's port passes of it.
     fn unit(&self, entry: &DagEntry) -> Bandwidth {
         let nts = entry.spec().nodes.iter().filter_map(|node| self.registry.nt(&node.nt));
-        let least = nts.map(|nt| nt.bandwidth_max).min().unwrap_or_default();
+        let sizes = &entry.spec().packet_sizes;
+        let least = nts.map(|nt| nt.bandwidth_of(sizes)).min().unwrap_or_default();
         let profile = self.card.profile();
         let bit = BitCost::of(profile, entry.spec(), self.registry.catalogue());
         let passes = u128::from(BitCost::port_capacity(profile)) * u128::from(Cost::ONE.raw());

@@ -27,16 +27,15 @@ fn tenant(name: &str) -> Caller {
 
 fn nt(name: &str) -> NtType {
     NtType {
-        id: NtTypeId::new(name).expect("an owned label"),
         shareable: false,
-        bandwidth_max: Bandwidth::from_gbps(10),
-        latency: Cycles::new(20),
-        area: Area { lut: 1_000, ramb36: 1, dsp: 0 },
         memory: ByteSize::from_mib(2),
-        state: ByteSize::ZERO,
         traffic: Traffic::Payload,
-        description: String::new(),
-        labels: Default::default(),
+        ..NtType::new(
+            NtTypeId::new(name).expect("an owned label"),
+            Bandwidth::from_gbps(10),
+            Cycles::new(20),
+            Area { lut: 1_000, ramb36: 1, dsp: 0 },
+        )
     }
 }
 

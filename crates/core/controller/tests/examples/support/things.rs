@@ -4,7 +4,7 @@ use snic_controller::Command;
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, Caller, CardId, CardModel, CardProfile,
     Cycles, DagId, DagName, DagSpec, Digest, NtType, NtTypeId, OperationId, Quota, RegionId,
-    RegionImage, RegionImages, RegionKind, RegionProfile, SaveArea, Tenant, TenantId, Traffic,
+    RegionImage, RegionImages, RegionKind, RegionProfile, SaveArea, Tenant, TenantId,
     VirtualFunctions,
 };
 
@@ -98,16 +98,13 @@ pub fn functions() -> VirtualFunctions {
 
 pub fn nt(id: &str, gbps: u64) -> NtType {
     NtType {
-        id: nt_id(id),
-        shareable: true,
-        bandwidth_max: Bandwidth::from_gbps(gbps),
-        latency: Cycles::new(20),
-        area: Area { lut: 1_000, ramb36: 1, dsp: 0 },
         memory: ByteSize::from_mib(2),
-        state: ByteSize::ZERO,
-        traffic: Traffic::HeaderOnly,
-        description: String::new(),
-        labels: Default::default(),
+        ..NtType::new(
+            nt_id(id),
+            Bandwidth::from_gbps(gbps),
+            Cycles::new(20),
+            Area { lut: 1_000, ramb36: 1, dsp: 0 },
+        )
     }
 }
 

@@ -273,6 +273,7 @@ fn nt(of: &Lengths) -> NtRecord {
         id: of.owned(0),
         shareable: true,
         bandwidth_max: Bandwidth::from_bps(u64::MAX),
+        packets_per_second_max: Some(std::num::NonZeroU32::MAX),
         latency: Cycles::new(u64::MAX),
         area: Area { lut: u32::MAX, ramb36: u32::MAX, dsp: u32::MAX },
         memory: ByteSize::from_bytes(u64::MAX),
