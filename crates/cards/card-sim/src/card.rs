@@ -79,7 +79,8 @@ impl SimCard {
     /// # Errors
     /// The profile describes no card that the model can be: [`InvalidProfile`] says why.
     pub fn new(profile: CardProfile, seed: u64) -> Result<Self, InvalidProfile> {
-        Self::with_options(profile, seed, PlaneOptions::default())
+        let options = PlaneOptions::of(&profile);
+        Self::with_options(profile, seed, options)
     }
 
     /// The same with other choices for the data plane.

@@ -1,5 +1,6 @@
 //! One NT in its wrapper.
 
+use snic_domain::MemoryTraffic;
 use snic_ports::card::image::SlotRom;
 
 use crate::time::{Clock, Meter, ServiceTime};
@@ -11,6 +12,8 @@ pub(crate) struct Nt {
     pub(crate) latency: u64,
     /// Bytes that it keeps for one UID.
     pub(crate) state_bytes: u32,
+    /// Bytes that it moves in on-board memory for each packet.
+    pub(crate) memory_traffic: MemoryTraffic,
     /// Serves its bandwidth and its packets, and not a bit more.
     pub(crate) meter: NtMeter,
     /// When it would be done with all that the scheduler let in, came that at once: what the scheduler
@@ -23,7 +26,8 @@ impl Nt {
         let latency = u64::from(rom.latency_cycles);
         let state_bytes = u32::try_from(rom.state().get()).unwrap_or(u32::MAX);
         let meter = NtMeter::of(rom, clock)?;
-        Some(Self { code: rom.code.0, latency, state_bytes, meter, ahead: meter })
+        let (code, memory_traffic) = (rom.code.0, rom.memory_traffic);
+        Some(Self { code, latency, state_bytes, memory_traffic, meter, ahead: meter })
     }
 }
 
@@ -80,6 +84,7 @@ mod tests {
             payload: true,
             state_units: 0,
             packets_per_second: packets_per_second.and_then(NonZeroU32::new),
+            memory_traffic: MemoryTraffic::default(),
         };
         NtMeter::of(&rom, Clock::new(250_000_000)).expect("it serves something")
     }

@@ -53,6 +53,8 @@ pub(crate) struct Region {
     pub(crate) digest: [u32; 8],
     pub(crate) digest_next: [u32; 8],
     pub(crate) nts: [Option<Nt>; CHAIN_SLOTS_MAX],
+    /// Whether one of them moves bytes in on-board memory for each packet.
+    pub(crate) moves_memory: bool,
     /// Report of the ROM in it.
     pub(crate) reported: ReportedChain,
     pub(crate) load: [SlotLoad; CHAIN_SLOTS_MAX],
@@ -93,6 +95,7 @@ impl Region {
             digest: [0; 8],
             digest_next: [0; 8],
             nts: [None; CHAIN_SLOTS_MAX],
+            moves_memory: false,
             reported: ReportedChain::default(),
             load: [SlotLoad::default(); CHAIN_SLOTS_MAX],
             contexts: Contexts::default(),
@@ -249,6 +252,7 @@ impl Region {
         self.content = content;
         self.digest = [0; 8];
         self.nts = [None; CHAIN_SLOTS_MAX];
+        self.moves_memory = false;
         self.reported = ReportedChain::default();
         self.contexts = Contexts::default();
         self.note_slots();
@@ -261,6 +265,7 @@ impl Region {
         for (nt, slot) in self.nts.iter_mut().zip(rom.slots()) {
             *nt = Nt::of(slot, clock);
         }
+        self.moves_memory = self.nts.iter().flatten().any(|nt| !nt.memory_traffic.is_none());
         self.reported = rom.reported();
         self.contexts = Contexts::of(&self.nts);
         self.note_slots();

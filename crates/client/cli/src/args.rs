@@ -340,6 +340,12 @@ pub struct NewNt {
     /// On-board memory per copy, such as 64MiB
     #[arg(long, value_parser = quantity::size, default_value = "0")]
     pub memory: ByteSize,
+    /// Bytes of that memory that a copy reads and writes for each packet
+    #[arg(long, default_value_t = 0)]
+    pub memory_bytes_per_packet: u32,
+    /// The same for each byte of a packet: 1 where it is stored, 2 where it is stored and read
+    #[arg(long, default_value_t = 0)]
+    pub memory_bytes_per_packet_byte: u32,
     /// State that one copy keeps in its region per DAG, such as 64KiB
     #[arg(long, value_parser = quantity::size, default_value = "0")]
     pub state: ByteSize,

@@ -6,7 +6,9 @@
 //! word 1        version << 16 | number of slots (1 to 8)
 //! words 2 + 4i  slot i: NT code, latency in cycles, bandwidth in kbit/s, flags (bit 0: payload;
 //!               bits 8 to 31: state for one DAG, in units of 64 bytes)
-//! versions 3, 4 as versions 1 and 2, but a slot has a fifth word: the packets per second that it takes; 0: no limit
+//! versions 3, 4 as versions 1 and 2, but a slot has two words more: the packets per second that it takes (0: no limit),
+//!               and its traffic with the on-board memory (bits 0 to 23: bytes for each packet; bits 24 to 31: for
+//!               each byte of it)
 //! versions 2, 4 four words: the identity of the build; in versions 1 and 3 it is that of the NTs
 //! last word     CRC-32 of all words before it
 //! ```
@@ -17,9 +19,10 @@
 
 use std::num::NonZeroU32;
 
-use snic_domain::limits::{CHAIN_SLOTS_MAX, STATE_UNIT};
+use snic_domain::limits::{CHAIN_SLOTS_MAX, NT_MEMORY_BYTES_PER_PACKET_MAX, STATE_UNIT};
 use snic_domain::{
-    Bandwidth, ByteSize, ChainIdentity, Cycles, NtCode, NtType, NtTypeId, ReportedChain, Traffic,
+    Bandwidth, ByteSize, ChainIdentity, Cycles, MemoryTraffic, NtCode, NtType, NtTypeId,
+    ReportedChain, Traffic,
 };
 
 use crate::crc::crc32;
@@ -36,7 +39,8 @@ const IDENTITY_WORDS: usize = 4;
 const HEAD_WORDS: usize = 2;
 const SLOT_WORDS: usize = 4;
 /// Words of a slot that states limits besides its bandwidth.
-const LIMITED_SLOT_WORDS: usize = 5;
+const LIMITED_SLOT_WORDS: usize = 6;
+const MEMORY_BYTE_SHIFT: u32 = 24;
 const FLAG_PAYLOAD: u32 = 1;
 const STATE_SHIFT: u32 = 8;
 const STATE_UNITS_MAX: u32 = u32::MAX >> STATE_SHIFT;
@@ -63,6 +67,8 @@ pub struct SlotRom {
     pub state_units: u32,
     /// Packets per second that it takes at most; `None`: only its bandwidth limits it.
     pub packets_per_second: Option<NonZeroU32>,
+    /// Its traffic with the on-board memory; under 2^24 bytes for each packet. More is cut off.
+    pub memory_traffic: MemoryTraffic,
 }
 
 /// Fault of a chain ROM, or of a chain that should be written into one.
@@ -145,6 +151,10 @@ impl SlotRom {
         let code = nt.id.code();
         let kbps = nt.bandwidth_max.get() / Bandwidth::GRANULARITY.get();
         let units = nt.state.get().div_ceil(STATE_UNIT.get());
+        let memory_traffic = nt.memory_traffic;
+        if memory_traffic.bytes_per_packet > NT_MEMORY_BYTES_PER_PACKET_MAX {
+            return Err(invalid("memory traffic"));
+        }
         let Some(state_units) = u32::try_from(units).ok().filter(|n| *n <= STATE_UNITS_MAX) else {
             return Err(invalid("state"));
         };
@@ -162,6 +172,7 @@ impl SlotRom {
                     payload,
                     state_units,
                     packets_per_second,
+                    memory_traffic,
                 })
             }
         }
@@ -184,7 +195,7 @@ impl SlotRom {
 
     /// Whether it states more limits than its bandwidth.
     const fn has_limits(&self) -> bool {
-        self.packets_per_second.is_some()
+        self.packets_per_second.is_some() || !self.memory_traffic.is_none()
     }
 
     fn encode(&self, words: &mut Vec<u32>, with_limits: bool) {
@@ -192,7 +203,10 @@ impl SlotRom {
         let flags = flags | self.state_units << STATE_SHIFT;
         words.extend([self.code.0, self.latency_cycles, self.bandwidth_kbps, flags]);
         if with_limits {
-            words.push(self.packets_per_second.map_or(0, NonZeroU32::get));
+            let MemoryTraffic { bytes_per_packet, bytes_per_packet_byte } = self.memory_traffic;
+            let packet = bytes_per_packet & NT_MEMORY_BYTES_PER_PACKET_MAX;
+            let byte = u32::from(bytes_per_packet_byte) << MEMORY_BYTE_SHIFT;
+            words.extend([self.packets_per_second.map_or(0, NonZeroU32::get), byte | packet]);
         }
     }
 
@@ -201,7 +215,12 @@ impl SlotRom {
         let &[code, latency_cycles, bandwidth_kbps, flags, ref limits @ ..] = words else {
             return Err(invalid("length"));
         };
-        let packets_per_second = limits.first().copied().and_then(NonZeroU32::new);
+        let [packets, traffic] = *limits.first_chunk().unwrap_or(&[0; 2]);
+        let packets_per_second = NonZeroU32::new(packets);
+        let memory_traffic = MemoryTraffic {
+            bytes_per_packet: traffic & NT_MEMORY_BYTES_PER_PACKET_MAX,
+            bytes_per_packet_byte: (traffic >> MEMORY_BYTE_SHIFT) as u8,
+        };
         if code == 0 {
             return Err(invalid("code"));
         }
@@ -213,7 +232,15 @@ impl SlotRom {
         }
         let (payload, state_units) = (flags & FLAG_PAYLOAD != 0, flags >> STATE_SHIFT);
         let code = NtCode(code);
-        Ok(Self { code, latency_cycles, bandwidth_kbps, payload, state_units, packets_per_second })
+        Ok(Self {
+            code,
+            latency_cycles,
+            bandwidth_kbps,
+            payload,
+            state_units,
+            packets_per_second,
+            memory_traffic,
+        })
     }
 }
 
@@ -400,7 +427,9 @@ mod tests {
     fn slot() -> impl Strategy<Value = SlotRom> {
         let words = (1u32.., any::<u32>(), 1u32.., any::<bool>(), 0..=STATE_UNITS_MAX);
         let packets = prop_oneof![Just(0), any::<u32>()];
-        (words, packets).prop_map(|(words, packets)| {
+        let traffic = (0..=NT_MEMORY_BYTES_PER_PACKET_MAX, any::<u8>());
+        let traffic = prop_oneof![Just((0, 0)), traffic];
+        (words, packets, traffic).prop_map(|(words, packets, traffic)| {
             let (code, latency_cycles, bandwidth_kbps, payload, state_units) = words;
             SlotRom {
                 code: NtCode(code),
@@ -409,6 +438,10 @@ mod tests {
                 payload,
                 state_units,
                 packets_per_second: NonZeroU32::new(packets),
+                memory_traffic: MemoryTraffic {
+                    bytes_per_packet: traffic.0,
+                    bytes_per_packet_byte: traffic.1,
+                },
             }
         })
     }
@@ -421,28 +454,34 @@ mod tests {
             payload: true,
             state_units: 0,
             packets_per_second: None,
+            memory_traffic: MemoryTraffic::default(),
         }
     }
 
     /// A ROM without such a limit has the words that it had before there was one.
     #[test]
-    fn a_limit_of_packets_is_a_further_word_of_every_slot() {
-        let limited = SlotRom { packets_per_second: NonZeroU32::new(20_000_000), ..aes() };
+    fn limits_are_further_words_of_every_slot() {
+        let memory_traffic = MemoryTraffic { bytes_per_packet: 64, bytes_per_packet_byte: 2 };
+        let packets_per_second = NonZeroU32::new(20_000_000);
+        let limited = SlotRom { packets_per_second, memory_traffic, ..aes() };
         let identity = ChainIdentity::of_codes([NtCode(7)].into_iter());
         let plain = ChainRom::new(vec![aes(), aes()]).expect("valid");
         let rom = ChainRom::new(vec![aes(), limited]).expect("valid");
         for (rom, version, words) in [
             (plain.clone(), 1, 2 + 2 * 4 + 1),
             (plain.of_build(identity), 2, 2 + 2 * 4 + 4 + 1),
-            (rom.clone(), 3, 2 + 2 * 5 + 1),
-            (rom.clone().of_build(identity), 4, 2 + 2 * 5 + 4 + 1),
+            (rom.clone(), 3, 2 + 2 * 6 + 1),
+            (rom.clone().of_build(identity), 4, 2 + 2 * 6 + 4 + 1),
         ] {
             let encoded = rom.encode();
             assert_eq!((encoded[1] >> 16, encoded.len()), (version, words));
             assert_eq!(ChainRom::decode(&encoded), Ok(rom));
         }
         let encoded = rom.encode();
-        assert_eq!((encoded[6], encoded[11]), (0, 20_000_000));
+        assert_eq!(
+            (&encoded[6..8], &encoded[12..14]),
+            (&[0, 0][..], &[20_000_000, 2 << 24 | 64][..])
+        );
         for version in [0, 5] {
             let mut other = encoded.clone();
             other[1] = version << 16 | 2;
@@ -469,6 +508,12 @@ mod tests {
         assert_eq!(ChainRom::decode(&rom.encode()), Ok(rom));
         let most = 64 * u64::from(STATE_UNITS_MAX);
         assert!(SlotRom::of(&nt(most)).is_ok());
+        let moving = |bytes_per_packet| {
+            let memory_traffic = MemoryTraffic { bytes_per_packet, bytes_per_packet_byte: 255 };
+            SlotRom::of(&NtType { memory_traffic, ..nt(0) })
+        };
+        assert!(moving(NT_MEMORY_BYTES_PER_PACKET_MAX).is_ok());
+        assert!(moving(NT_MEMORY_BYTES_PER_PACKET_MAX + 1).is_err());
         let error = SlotRom::of(&nt(most + 1)).expect_err("no bits for it");
         assert!(matches!(error, InvalidRom::Nt { field: "state", .. }), "{error}");
     }

@@ -12,8 +12,8 @@
 
 use snic_domain::limits::{BITSTREAM_BYTES_MAX, CHAIN_SLOTS_MAX};
 use snic_domain::{
-    Area, Bitstream, ByteSize, CardModel, CardProfile, ChainIdentity, Digest, NtCode, NtType,
-    NtTypeId, RegionImage, RegionKind, RegionProfile, Slot,
+    Area, Bitstream, ByteSize, CardModel, CardProfile, ChainIdentity, Digest, MemoryTraffic,
+    NtCode, NtType, NtTypeId, RegionImage, RegionKind, RegionProfile, Slot,
 };
 
 use crate::modules::{EmbeddedModule, InvalidModules, check_modules, modules};
@@ -321,6 +321,15 @@ fn check_slot(slot: usize, found: SlotRom, nt: &NtType) -> Result<(), InvalidUpl
             None => "no limit".to_owned(),
         };
         return differs("packet rate", limit(expected), limit(found));
+    }
+    if expected.memory_traffic != found.memory_traffic {
+        let traffic = |slot: SlotRom| {
+            let MemoryTraffic { bytes_per_packet, bytes_per_packet_byte } = slot.memory_traffic;
+            format!(
+                "{bytes_per_packet} bytes a packet and {bytes_per_packet_byte} for each of its bytes"
+            )
+        };
+        return differs("memory traffic", traffic(expected), traffic(found));
     }
     if expected.payload != found.payload {
         return differs("traffic", traffic(expected), traffic(found));

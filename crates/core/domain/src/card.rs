@@ -1,6 +1,6 @@
 //! Cards and regions: the profile of a model, and the states a region can be in.
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 
 use serde::{Deserialize, Serialize};
 
@@ -32,12 +32,19 @@ pub struct CardProfile {
     pub egress: Bandwidth,
     /// On-board memory for NTs.
     pub memory: ByteSize,
+    /// Bytes per second that this memory moves for NTs, all together. `None`: they are not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes_per_second: Option<NonZeroU64>,
     /// Room for payloads that wait.
     pub packet_store: ByteSize,
     /// Bytes per second that the configuration port takes.
     pub configuration_bytes_per_second: u64,
     /// Cycles of one pass of the scheduler (SuperNIC, 5.1: 16).
     pub scheduler_pass: Cycles,
+    /// Look-ups that the scheduler makes in a cycle: one for each branch of each stage that a packet passes. `None`: they
+    /// are not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduler_lookups_per_cycle: Option<NonZeroU32>,
     /// Cycles of the core in all, one pass included (SuperNIC, 5.1: 196 ns, 49 at 250 MHz).
     pub core: Cycles,
     /// Credits of each NT at the start (SuperNIC, 5.1: 8 fill 100 Gbps).

@@ -51,6 +51,10 @@ pub enum Resource {
     Bitstreams,
     /// On-board memory, in bytes.
     Memory,
+    /// Bandwidth of the on-board memory, which all NTs of the card share, in bytes per second.
+    MemoryBandwidth,
+    /// Look-ups of the scheduler, one for each branch of each stage that a packet passes, in look-ups per second.
+    SchedulerLookups,
     /// Rows of a table of the card, in rows.
     TableRows,
     /// Passes of the scheduler, in passes: what a cut costs.
@@ -82,6 +86,8 @@ impl fmt::Display for Resource {
             Self::Regions => "regions",
             Self::Bitstreams => "bitstreams",
             Self::Memory => "on-board memory",
+            Self::MemoryBandwidth => "memory bandwidth",
+            Self::SchedulerLookups => "scheduler look-ups",
             Self::TableRows => "table rows",
             Self::Passes => "scheduler passes",
             Self::SearchSteps => "search steps",
@@ -103,6 +109,8 @@ impl Resource {
                 | Self::Credits
                 | Self::PacketStore
                 | Self::SyncEntries
+                | Self::MemoryBandwidth
+                | Self::SchedulerLookups
                 | Self::IngressBandwidth
                 | Self::EgressBandwidth
         )
@@ -121,6 +129,8 @@ impl Resource {
             Self::Regions => "regions",
             Self::Bitstreams => "bitstreams",
             Self::Memory | Self::PacketStore | Self::ProgramMemory => "bytes",
+            Self::MemoryBandwidth => "bytes/s",
+            Self::SchedulerLookups => "look-ups/s",
             Self::TableRows => "rows",
             Self::Passes => "passes",
             Self::SearchSteps => "steps",
@@ -166,7 +176,10 @@ impl fmt::Display for Amount {
             Resource::Memory | Resource::PacketStore | Resource::ProgramMemory => {
                 ByteSize::from_bytes(number).fmt(f)
             }
-            Resource::NtPackets | Resource::RegionPort => write!(f, "{number} {}", resource.unit()),
+            Resource::MemoryBandwidth => write!(f, "{}/s", ByteSize::from_bytes(number)),
+            Resource::NtPackets | Resource::RegionPort | Resource::SchedulerLookups => {
+                write!(f, "{number} {}", resource.unit())
+            }
             Resource::Credits => write!(f, "{}.{:03} credits", number / 1_000, number % 1_000),
             Resource::SyncEntries => write!(f, "{}.{:03} entries", number / 1_000, number % 1_000),
             Resource::Passes => {

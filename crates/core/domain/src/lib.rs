@@ -23,6 +23,7 @@ mod ids;
 mod image;
 pub mod limits;
 mod mapping;
+mod memory_traffic;
 mod notes;
 mod nt;
 mod packets;
@@ -63,6 +64,7 @@ pub use image::{
     ImageConflict, ImageSignature, RegionImage, RegionImages, numbers as region_numbers,
 };
 pub use mapping::{Form, Instance, Mapping, Stage, VirtualChain};
+pub use memory_traffic::MemoryTraffic;
 pub use notes::{Description, InvalidDescription, InvalidLabels, Labels, Notes, NotesPatch};
 pub use nt::{Bitstream, BuildClaims, NtType, RegionKind, Signer, Traffic};
 pub use packets::{InvalidPacketSizes, PacketSize, PacketSizes};

@@ -71,6 +71,9 @@ pub const SAVE_UNIT: ByteSize = ByteSize::from_bytes(4_096);
 pub const STATE_UNIT: ByteSize = ByteSize::from_bytes(64);
 /// Most state of one NT: four times what the block RAM of a whole region holds.
 pub const NT_STATE_MAX: ByteSize = ByteSize::from_mib(16);
+/// Most bytes that an NT moves in on-board memory for a packet, beside those for each of its bytes: the chain ROM has 24
+/// bits for them.
+pub const NT_MEMORY_BYTES_PER_PACKET_MAX: u32 = (1 << 24) - 1;
 /// Largest bitstream that is taken: a region's is under 5 MB; a whole role may be larger.
 pub const BITSTREAM_BYTES_MAX: ByteSize = ByteSize::from_mib(16);
 /// Largest WebAssembly module of a tenant's NT.

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Area, Bandwidth, BitstreamId, ByteSize, CardModel, ChainIdentity, Cycles, Digest, Labels,
-    Notes, NtTypeId, PacketSizes, RegionId, RegionImages, ReportedChain, Slot, TenantId,
+    MemoryTraffic, Notes, NtTypeId, PacketSizes, RegionId, RegionImages, ReportedChain, Slot,
+    TenantId,
 };
 
 /// Part of a packet that an NT reads.
@@ -37,6 +38,9 @@ pub struct NtType {
     pub area: Area,
     /// On-board memory that it needs on a card: once for each tenant, for all of its DAGs and instances.
     pub memory: ByteSize,
+    /// Traffic of its instances with that memory.
+    #[serde(default, skip_serializing_if = "MemoryTraffic::is_none")]
+    pub memory_traffic: MemoryTraffic,
     /// State that one instance keeps in its region for one DAG, in bytes: what a load of the region
     /// would lose, and so what is saved before and restored after. Zero: it keeps none.
     pub state: ByteSize,
@@ -58,6 +62,7 @@ impl NtType {
             latency,
             area,
             memory: ByteSize::ZERO,
+            memory_traffic: MemoryTraffic::default(),
             state: ByteSize::ZERO,
             traffic: Traffic::HeaderOnly,
             description: String::new(),

@@ -53,6 +53,11 @@ impl Ledger {
             let left = self.credits_left(share.region, share.slot, 0);
             slot(share.region, share.slot, share.credits, left)
         });
+        let counted = |left: &u64| *left < u64::MAX;
+        let lookups = Some(self.lookups_left(0)).filter(counted);
+        let lookups = lookups.map(|left| card(own.lookups(), left));
+        let memory_rate = Some(self.memory_rate_left(0)).filter(counted);
+        let memory_rate = memory_rate.map(|left| card(own.memory_rate(), left));
         let rows = own.rows().beside(self.rows_residual()).into_iter();
         let rows = rows.map(|(_, held, left)| ResourcePart {
             place: None,
@@ -73,6 +78,8 @@ impl Ledger {
                 Resource::Memory,
                 tightest(card(self.memory_of(own).get(), self.memory_residual().get())),
             ),
+            (Resource::MemoryBandwidth, tightest(memory_rate.into_iter().flatten())),
+            (Resource::SchedulerLookups, tightest(lookups.into_iter().flatten())),
             (Resource::TableRows, tightest(rows)),
         ];
         let entry = |(resource, part): (Resource, Option<ResourcePart>)| {

@@ -12,6 +12,7 @@ use crate::job::{Job, NtTotal, from_kbps};
 use crate::nt_key::NtKey;
 use crate::region::RegionCondition;
 use crate::request::Plan;
+use crate::reservation::Reservation;
 use crate::search::Obstacles;
 use crate::stay::PacketOccupancy;
 use crate::view::{View, fresh_bandwidth};
@@ -38,7 +39,7 @@ fn whole_dag_shortage(
     })
 }
 
-/// Shortages of the card that no mapping avoids: ingress, egress, memory, a row of the DAG table.
+/// Shortages of the card that no mapping avoids: ingress, egress, memory and its bandwidth, a row of the DAG table.
 fn card_shortages(job: &Job<'_>) -> impl Iterator<Item = Shortage> {
     let bandwidth = job.dag().bandwidth();
     let ingress = job.ledger.ingress_residual() + job.own_ingress();
@@ -62,6 +63,12 @@ fn card_shortages(job: &Job<'_>) -> impl Iterator<Item = Shortage> {
             job.memory,
             job.ledger.memory_residual().get(),
             "memory left for the state of NTs, in whole pages",
+        ),
+        whole_dag_shortage(
+            Resource::MemoryBandwidth,
+            job.memory_rate,
+            job.ledger.memory_rate_left(job.held.map_or(0, Reservation::memory_rate)),
+            "bandwidth left of the on-board memory, which all NTs of the card share",
         ),
         whole_dag_shortage(Resource::TableRows, 1, rows, "rows left in the DAG table"),
     ]
@@ -205,7 +212,11 @@ fn stay_shortages(job: &Job<'_>, stay: PacketOccupancy) -> impl Iterator<Item = 
         "left in the card's synchronization buffer for promises; packets of sizes {sizes} wait in it for the \
          branches of a fork"
     );
+    let lookups = format!(
+        "look-ups left of the scheduler for promises; packets of sizes {sizes} take one for each branch of each pass"
+    );
     [
+        whole_dag_shortage(Resource::SchedulerLookups, stay.lookups, left.lookups, &lookups),
         whole_dag_shortage(Resource::PacketStore, stay.store, left.store, &store),
         whole_dag_shortage(Resource::SyncEntries, stay.sync, left.sync, &sync),
     ]
@@ -218,7 +229,8 @@ fn hardest_first(mut shortages: Vec<Shortage>) -> Infeasible {
     shortages.sort_by_key(|shortage| match shortage.resource {
         Resource::Bitstreams => 0,
         Resource::IngressBandwidth | Resource::EgressBandwidth => 1,
-        Resource::PacketStore | Resource::SyncEntries => 1,
+        Resource::PacketStore | Resource::SyncEntries | Resource::SchedulerLookups => 1,
+        Resource::MemoryBandwidth => 1,
         Resource::NtBandwidth | Resource::NtPackets => 2,
         Resource::RegionPort | Resource::Credits => 2,
         Resource::Threads | Resource::ReceiveBandwidth => 3,

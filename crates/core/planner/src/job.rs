@@ -10,6 +10,7 @@ use crate::catalogue::PlanCatalogue;
 use crate::effort::Effort;
 use crate::form::{Graph, PassCost};
 use crate::ledger::Ledger;
+use crate::memory_rate::MemoryUse;
 use crate::nt_key::NtKey;
 use crate::order::Order;
 use crate::request::PlanRequest;
@@ -66,6 +67,8 @@ pub(crate) struct Job<'a> {
     port_kbps_max: u64,
     /// On-board memory that it adds to what its tenant has on the card, in bytes, whole pages.
     pub(crate) memory: u64,
+    /// Bytes per second that its NTs move in that memory.
+    pub(crate) memory_rate: u64,
     /// Order in which the terms of a score are compared.
     pub(crate) order: Order,
     /// Work that may still be done for it.
@@ -107,6 +110,8 @@ impl<'a> Job<'a> {
         let work = Work::with(profile, &request.dag.spec().packet_sizes, payload);
         let spaces = keys.iter().copied().zip(nts.iter().map(|nt: &NtCost| nt.memory));
         let memory = ledger.memory_cost(tenant, spaces);
+        let moves = nts.iter().map(|nt| nt.memory_traffic);
+        let memory_use = moves.fold(MemoryUse::default(), MemoryUse::plus);
         Ok(Self {
             ledger,
             catalogue,
@@ -119,6 +124,7 @@ impl<'a> Job<'a> {
             nts,
             port_kbps_max: work.port_kbps(port_max(profile)),
             memory: memory.get(),
+            memory_rate: work.memory_rate(request.dag.bandwidth(), memory_use),
             order: ledger.order(),
             effort,
             rows_left: ledger.rows_residual().zip(own, u32::saturating_add),
@@ -243,19 +249,22 @@ fn totals(keys: &[NtKey], kbps: u64) -> SmallVec<[NtTotal; 8]> {
 }
 
 impl Job<'_> {
-    /// Whether packet store and synchronisation buffer have room for what the DAG takes of them.
+    /// Whether packet store, synchronisation buffer and look-ups suffice for what the DAG takes of them.
     pub(crate) fn has_room(&self, stay: PacketOccupancy) -> bool {
-        let PacketOccupancy { store, sync } = self.stay_left();
-        stay.store <= store && stay.sync <= sync
+        stay.fits(self.stay_left())
     }
 
-    /// Rest of both, including what the DAG holds.
+    /// Rest of them, including what the DAG holds.
     pub(crate) fn stay_left(&self) -> PacketOccupancy {
-        let (store, sync) = self.held.map_or((0, 0), |held| (held.store, held.sync));
-        PacketOccupancy { store: self.ledger.store_left(store), sync: self.ledger.sync_left(sync) }
+        let held = self.held.map_or((0, 0, 0), |held| (held.store, held.sync, held.lookups));
+        PacketOccupancy {
+            store: self.ledger.store_left(held.0),
+            sync: self.ledger.sync_left(held.1),
+            lookups: self.ledger.lookups_left(held.2),
+        }
     }
 
-    /// Part of both that the DAG takes if its packets are this long on the card.
+    /// Part of them that the DAG takes if its packets are this long on the card.
     pub(crate) fn stay(&self, transit: Transit) -> PacketOccupancy {
         self.work.stay(self.dag().bandwidth(), transit)
     }

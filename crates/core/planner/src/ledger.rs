@@ -209,8 +209,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Restores a reservation that was made earlier, even where packets of NTs, ports, credits, ingress, egress, packet store or
-    /// synchronisation buffer are short of it: it may be older than the rule that counts them. Returns whether
+    /// Restores a reservation that was made earlier, even where packets of NTs, ports, credits, ingress, egress, packet store,
+    /// synchronisation buffer, look-ups or bandwidth of memory are short of it: it may be older than the rule that counts them. Returns whether
     /// some maximum is exceeded then.
     ///
     /// # Errors
@@ -332,6 +332,22 @@ impl Ledger {
         left(work::sync_max(&self.profile), self.totals.sync.saturating_sub(own), own)
     }
 
+    /// The same of the scheduler's look-ups, in look-ups per second; `u64::MAX` where they are not counted.
+    pub(crate) fn lookups_left(&self, own: u64) -> u64 {
+        match work::lookups_max(&self.profile) {
+            u64::MAX => u64::MAX,
+            max => left(max, self.totals.lookups.saturating_sub(own), own),
+        }
+    }
+
+    /// The same of the on-board memory's bandwidth, in bytes per second; `u64::MAX` where it is not counted.
+    pub(crate) fn memory_rate_left(&self, own: u64) -> u64 {
+        match work::memory_rate_max(&self.profile) {
+            u64::MAX => u64::MAX,
+            max => left(max, self.totals.memory_rate.saturating_sub(own), own),
+        }
+    }
+
     /// Cycles per second that are promised of the port of a region.
     pub fn port_reserved(&self, region: RegionId) -> u64 {
         self.regions.get(region.index()).map_or(0, |entry| entry.port)
@@ -388,6 +404,11 @@ impl Ledger {
     /// Rows that the card has.
     pub(crate) const fn rows_max(&self) -> TableRows {
         self.rows_max
+    }
+
+    /// Promised look-ups of the scheduler, in look-ups per second.
+    pub(crate) const fn lookups_taken(&self) -> u64 {
+        self.totals.lookups
     }
 
     /// Promised part of the ports of all regions together, in cycles per second.
@@ -520,9 +541,7 @@ impl Ledger {
         let egress = self.egress_residual().max(kept.1);
         check_total(Resource::IngressBandwidth, reservation.ingress.get(), ingress.get())?;
         check_total(Resource::EgressBandwidth, reservation.egress.get(), egress.get())?;
-        let kept = own.map_or((0, 0), |own| (own.store, own.sync));
-        check_total(Resource::PacketStore, reservation.store, self.store_left(0).max(kept.0))?;
-        check_total(Resource::SyncEntries, reservation.sync, self.sync_left(0).max(kept.1))?;
+        self.admit_totals(reservation, own)?;
         let memory = self.memory_cost(tenant, self.nts_of(reservation));
         check_total(Resource::Memory, memory.get(), self.memory_residual().get())?;
         for (_, required, available) in reservation.rows.beside(self.rows_residual()) {
@@ -556,6 +575,28 @@ impl Ledger {
             let own = own.map_or(0, |own| own.credits(share.region, share.slot));
             let left = self.credits_left(share.region, share.slot, 0).max(own);
             short(Resource::Credits, place, share.credits, left)?;
+        }
+        Ok(())
+    }
+
+    /// The same for what packets take of the whole card, whichever regions they pass.
+    fn admit_totals(
+        &self,
+        reservation: &Reservation,
+        own: Option<&Reservation>,
+    ) -> Result<(), Overbooked> {
+        let kept = |of: fn(&Reservation) -> u64| own.map_or(0, of);
+        let totals: [(Resource, fn(&Reservation) -> u64, u64); 4] = [
+            (Resource::PacketStore, Reservation::store, self.store_left(0)),
+            (Resource::SyncEntries, Reservation::sync_entries, self.sync_left(0)),
+            (Resource::SchedulerLookups, Reservation::lookups, self.lookups_left(0)),
+            (Resource::MemoryBandwidth, Reservation::memory_rate, self.memory_rate_left(0)),
+        ];
+        for (resource, of, left) in totals {
+            let (required, available) = (of(reservation), left.max(kept(of)));
+            if required > available {
+                return Err(Overbooked { resource, region: None, slot: None, required, available });
+            }
         }
         Ok(())
     }
@@ -624,9 +665,11 @@ pub(crate) mod tests {
             ingress: Bandwidth::from_gbps(100),
             egress: Bandwidth::from_gbps(100),
             memory: ByteSize::from_mib(64),
+            memory_bytes_per_second: None,
             packet_store: ByteSize::from_mib(4),
             configuration_bytes_per_second: 800_000_000,
             scheduler_pass: Cycles::new(16),
+            scheduler_lookups_per_cycle: None,
             core: Cycles::new(49),
             credits_initial: 8,
             region_pass: Some(snic_domain::RegionPass::SUPERNIC),
@@ -653,12 +696,14 @@ pub(crate) mod tests {
             tenant: TenantId::new("acme").expect("a test id"),
             dag: DagId::new("web").expect("a test id"),
         };
-        let tampered: [(&str, Tamper); 15] = [
+        let tampered: [(&str, Tamper); 17] = [
             ("ingress", |l| l.totals.ingress += Bandwidth::from_bps(1)),
             ("egress", |l| l.totals.egress += Bandwidth::from_bps(1)),
             ("memory", |l| l.memory.add_to_total(ByteSize::from_bytes(1))),
             ("packet store", |l| l.totals.store += 1),
             ("synchronisation buffer", |l| l.totals.sync += 1),
+            ("look-ups", |l| l.totals.lookups += 1),
+            ("memory bandwidth", |l| l.totals.memory_rate += 1),
             ("DAG rows", |l| l.totals.rows.dags += 1),
             ("stage rows", |l| l.totals.rows.stages += 1),
             ("chain rows", |l| l.totals.rows.chains += 1),

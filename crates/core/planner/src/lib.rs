@@ -37,6 +37,7 @@ mod infeasible;
 mod job;
 mod ledger;
 mod memory;
+mod memory_rate;
 mod nt_key;
 mod objective;
 mod optimize;

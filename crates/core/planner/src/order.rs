@@ -6,7 +6,7 @@ use crate::ledger::Ledger;
 use crate::objective::Objective;
 use crate::reservation::TableRows;
 
-/// Ports of regions in use count as short beyond this part, in percent.
+/// Ports of regions in use, and the scheduler's look-ups, count as short beyond this part, in percent.
 const PORTS_SHORT_PERCENT: u64 = 50;
 /// Weight of a row beyond the first of a DAG: a card has about as many rows for chains as
 /// for DAGs, so each second row of a DAG is one DAG fewer.
@@ -67,7 +67,7 @@ impl Ledger {
         }
     }
 
-    /// Whether rows or ports would run out before regions do at the present ratio.
+    /// Whether rows, ports or look-ups would run out before regions do at the present ratio.
     fn is_short_of_rows_or_ports(&self) -> bool {
         let all = self.region_count() as u64;
         let used = self.profile().regions().filter(|(r, _)| !self.is_unused(*r)).count() as u64;
@@ -86,8 +86,12 @@ impl Ledger {
         }
         let (ports, port_max) = (self.ports_taken(), crate::work::port_max(self.profile()));
         let ports_max = used.saturating_mul(port_max);
-        is_greater_part(ports, ports_max, used, all)
-            && is_greater_part(ports, ports_max, PORTS_SHORT_PERCENT, 100)
+        let is_short = |taken, max| {
+            is_greater_part(taken, max, used, all)
+                && is_greater_part(taken, max, PORTS_SHORT_PERCENT, 100)
+        };
+        is_short(ports, ports_max)
+            || is_short(self.lookups_taken(), crate::work::lookups_max(self.profile()))
     }
 }
 
@@ -154,6 +158,28 @@ mod tests {
         assert_eq!(order(4, 3, port_max / 4 * 3), Order::Regions, "three of four as well");
         assert_eq!(order(4, 3, port_max / 4 * 3 + 1), Order::Passes);
         assert_eq!(order(2, 2, port_max), Order::Regions, "there is no region to open");
+    }
+
+    /// Half of them, and a greater part than of the regions.
+    #[test]
+    fn look_ups_are_short_from_half_of_them_on() {
+        let catalogue = catalogue("a", &[("a", "a")]);
+        let order = |used: u8, lookups: u64| {
+            let limit = std::num::NonZeroU32::new(1);
+            let profile = CardProfile { scheduler_lookups_per_cycle: limit, ..card(4) };
+            let mut ledger = Ledger::new(CardId::new("card0").expect("a test id"), profile);
+            for region in 0..used {
+                load(&mut ledger, &catalogue, region, "a");
+                let lookups = lookups / u64::from(used);
+                let held = Reservation { lookups, ..shares(&[(region, 0, 1)]) };
+                ledger.hold(&name(&format!("t0/d{region}")), held).expect("it fits");
+            }
+            ledger.order()
+        };
+        assert_eq!(order(1, 120_000_000), Order::Regions);
+        assert_eq!(order(1, 120_000_001), Order::Passes);
+        assert_eq!(order(3, 180_000_000), Order::Regions, "three of four as well");
+        assert_eq!(order(3, 180_000_003), Order::Passes);
     }
 
     #[test]

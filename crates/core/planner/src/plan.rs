@@ -155,7 +155,8 @@ fn place<'a>(
     blocked: &mut Obstacles,
 ) -> Option<PlacedStaging<'a>> {
     // Cuts only make a packet's way longer.
-    let least = view.job.stay(Transit::straight(staging.latency.get()));
+    let branches = staging.stages.iter().map(|branches| branches.len() as u64).sum();
+    let least = view.job.stay(Transit::straight(staging.latency.get(), branches));
     if !view.job.has_room(least) {
         blocked.stay.get_or_insert(least);
         return None;

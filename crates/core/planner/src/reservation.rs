@@ -4,12 +4,14 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use snic_domain::limits::{CHAIN_ROWS, DAG_ROWS, INSTANCE_ROWS, SPARE_ROWS_PART, STAGE_ROWS};
 use snic_domain::{
-    Bandwidth, ByteSize, CardProfile, Dag, Instance, Mapping, NodeId, NtType, RegionId, Slot,
+    Bandwidth, ByteSize, CardProfile, Dag, Instance, Mapping, MemoryTraffic, NodeId, NtType,
+    RegionId, Slot,
 };
 
 use crate::PlanCatalogue;
 use crate::form::PassCost;
 use crate::memory::allocated_memory;
+use crate::memory_rate::MemoryUse;
 use crate::processor_use::ProcessorUse;
 use crate::stay::{PacketOccupancy, Transit};
 use crate::work::{PathDemand, Work};
@@ -110,7 +112,7 @@ pub(crate) struct PortShare {
 }
 
 /// Resources that a DAG takes: bandwidth, packets, credits and memory by region and slot, ports by region, ingress,
-/// egress, packet store, synchronisation buffer, table rows.
+/// egress, packet store, synchronisation buffer, look-ups, bandwidth of the on-board memory, table rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reservation {
     /// Shares by region and slot, each once.
@@ -125,6 +127,12 @@ pub struct Reservation {
     pub(crate) store: u64,
     /// Thousandths of an entry of the synchronisation buffer.
     pub(crate) sync: u64,
+    /// Look-ups of the scheduler per second.
+    #[serde(default)]
+    pub(crate) lookups: u64,
+    /// Bytes of the on-board memory per second.
+    #[serde(default)]
+    pub(crate) memory_rate: u64,
     pub(crate) rows: TableRows,
     /// Part of the card's processors.
     pub(crate) programs: ProcessorUse,
@@ -184,6 +192,8 @@ impl Reservation {
             egress: self.egress.max(other.egress),
             store: self.store.max(other.store),
             sync: self.sync.max(other.sync),
+            lookups: self.lookups.max(other.lookups),
+            memory_rate: self.memory_rate.max(other.memory_rate),
             rows: self.rows.zip(other.rows, u32::max),
             programs: self.programs.max(other.programs),
         }
@@ -246,6 +256,16 @@ impl Reservation {
         self.sync
     }
 
+    /// Look-ups of the scheduler per second: one for each branch of each stage that its packets pass.
+    pub const fn lookups(&self) -> u64 {
+        self.lookups
+    }
+
+    /// Bytes per second that its NTs move in on-board memory.
+    pub const fn memory_rate(&self) -> u64 {
+        self.memory_rate
+    }
+
     /// On-board memory of all NT instances that it uses, in whole pages. DAGs and instances of one tenant share the
     /// memory of an NT, so a ledger may count less.
     pub fn memory(&self) -> ByteSize {
@@ -264,14 +284,20 @@ pub(crate) struct NtCost {
     pub(crate) way: PathDemand,
     /// In whole pages.
     pub(crate) memory: ByteSize,
+    pub(crate) memory_traffic: MemoryTraffic,
 }
 
 impl NtCost {
     /// Cost of an NT that is not known.
-    const NONE: Self = Self { way: PathDemand::NONE, memory: ByteSize::ZERO };
+    const NONE: Self = Self {
+        way: PathDemand::NONE,
+        memory: ByteSize::ZERO,
+        memory_traffic: MemoryTraffic { bytes_per_packet: 0, bytes_per_packet_byte: 0 },
+    };
 
     pub(crate) fn of(nt: &NtType) -> Self {
-        Self { way: PathDemand::of(nt), memory: allocated_memory(nt) }
+        let memory_traffic = nt.memory_traffic;
+        Self { way: PathDemand::of(nt), memory: allocated_memory(nt), memory_traffic }
     }
 }
 
@@ -280,11 +306,13 @@ pub(crate) struct ReservationSum {
     work: Work,
     shares: SmallVec<[SlotShare; 8]>,
     ports: SmallVec<[PortShare; 4]>,
+    memory_use: MemoryUse,
 }
 
 impl ReservationSum {
     pub(crate) fn new(work: Work) -> Self {
-        Self { work, shares: SmallVec::new(), ports: SmallVec::new() }
+        let (shares, ports) = (SmallVec::new(), SmallVec::new());
+        Self { work, shares, ports, memory_use: MemoryUse::default() }
     }
 
     /// Adds a virtual chain; `nts` are those of its nodes, in order. Returns their latency in cycles.
@@ -296,6 +324,8 @@ impl ReservationSum {
         let work = &self.work;
         let way = PathDemand::through(nts.clone().map(|nt| nt.way));
         let round_trip = work.round_trip(way);
+        self.memory_use =
+            nts.clone().map(|nt| nt.memory_traffic).fold(self.memory_use, MemoryUse::plus);
         for instance in instances {
             let (region, bandwidth) = (instance.region, instance.bandwidth);
             let (packets, credits) = (work.packets(bandwidth), work.credits(bandwidth, round_trip));
@@ -315,7 +345,7 @@ impl ReservationSum {
         stay: PacketOccupancy,
         rows: TableRows,
     ) -> Reservation {
-        let Self { work, mut shares, mut ports } = self;
+        let Self { work, mut shares, mut ports, memory_use } = self;
         shares.sort_by_key(SlotShare::place);
         shares.dedup_by(|next, sum| {
             let same = next.place() == sum.place();
@@ -333,9 +363,22 @@ impl ReservationSum {
             same
         });
         let (ingress, egress) = (work.ingress(bandwidth), work.egress(bandwidth));
-        let PacketOccupancy { store, sync } = stay;
+        let PacketOccupancy { store, sync, lookups } = stay;
+        let memory_rate = work.memory_rate(bandwidth, memory_use);
         let programs = ProcessorUse::default();
-        Reservation { shares, ports, bandwidth, ingress, egress, store, sync, rows, programs }
+        Reservation {
+            shares,
+            ports,
+            bandwidth,
+            ingress,
+            egress,
+            store,
+            sync,
+            lookups,
+            memory_rate,
+            rows,
+            programs,
+        }
     }
 }
 
@@ -378,6 +421,8 @@ mod tests {
             egress: gbps(gbit + 2),
             store: gbit + 3,
             sync: gbit + 4,
+            lookups: gbit + 5,
+            memory_rate: gbit + 6,
             rows: TableRows { dags, stages, chains, instances },
             programs: ProcessorUse::default(),
         }
@@ -414,6 +459,7 @@ mod tests {
             let whole = (max.bandwidth(), max.ingress(), max.egress());
             prop_assert_eq!(whole, (gbps(gbit), gbps(gbit + 1), gbps(gbit + 2)));
             prop_assert_eq!((max.store(), max.sync_entries()), (gbit + 3, gbit + 4));
+            prop_assert_eq!((max.lookups(), max.memory_rate()), (gbit + 5, gbit + 6));
             let rows: Vec<u32> = one.2.iter().zip(two.2).map(|(a, b)| *a.max(&b)).collect();
             let found: Vec<u32> = max.rows().beside(TableRows::CARD).map(|row| row.1).into();
             prop_assert_eq!(found, rows);

@@ -107,7 +107,7 @@ pub(crate) struct Obstacles {
     pub(crate) rows: Option<crate::TableRows>,
     /// Rows that every placement takes, where the tables have fewer: nothing was tried.
     pub(crate) rows_min: Option<crate::TableRows>,
-    /// Packet store and synchronisation buffer of the first placement for which they are short.
+    /// Packet store, synchronisation buffer and look-ups of the first placement for which they are short.
     pub(crate) stay: Option<PacketOccupancy>,
 }
 

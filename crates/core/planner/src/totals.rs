@@ -14,6 +14,10 @@ pub(crate) struct Totals {
     pub(crate) store: u64,
     /// Thousandths of an entry of the synchronisation buffer.
     pub(crate) sync: u64,
+    /// Look-ups of the scheduler per second.
+    pub(crate) lookups: u64,
+    /// Bytes of the on-board memory per second.
+    pub(crate) memory_rate: u64,
     pub(crate) rows: TableRows,
     pub(crate) programs: ProcessorUse,
 }
@@ -24,6 +28,8 @@ impl Totals {
         self.egress += reservation.egress;
         self.store = self.store.saturating_add(reservation.store);
         self.sync = self.sync.saturating_add(reservation.sync);
+        self.lookups = self.lookups.saturating_add(reservation.lookups);
+        self.memory_rate = self.memory_rate.saturating_add(reservation.memory_rate);
         self.rows = self.rows.zip(reservation.rows, u32::saturating_add);
         self.programs = self.programs.plus(reservation.programs);
     }
@@ -33,6 +39,8 @@ impl Totals {
         self.egress = self.egress - reservation.egress;
         self.store = self.store.saturating_sub(reservation.store);
         self.sync = self.sync.saturating_sub(reservation.sync);
+        self.lookups = self.lookups.saturating_sub(reservation.lookups);
+        self.memory_rate = self.memory_rate.saturating_sub(reservation.memory_rate);
         self.rows = self.rows.zip(reservation.rows, u32::saturating_sub);
         self.programs = self.programs.minus(reservation.programs);
     }

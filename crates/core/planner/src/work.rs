@@ -7,6 +7,8 @@
 //! ingress, egress             max(bits at the port's rate, beats), as bits of the port's rate
 //! an NT                       rate of packets, where its type has a limit
 //! packet store                rate of cells × time on an unloaded card (Little), in bytes
+//! scheduler                   rate of packets × branches of all stages, in look-ups
+//! on-board memory             what the NTs move for a packet, and for each of its bytes, in bytes
 //! synchronisation buffer      rate of packets × time of all stages that have branches (Little), in entries
 //! ```
 //!
@@ -14,8 +16,10 @@
 //! trip is from where a packet enters the region to where the scheduler has the credit of its last NT again. It
 //! counts for all NTs of the chain, since a packet reserves all of its credits before it enters (SuperNIC, 4.2).
 //!
-//! Amounts are rounded down to thousandths of a credit or an entry, to bytes, to packets per second, and to cycles per second. So the parts
+//! Amounts are rounded down to thousandths of a credit or an entry, to bytes, and to packets, look-ups and cycles per second. So the parts
 //! of a DAG that fit together fit one after the other, too.
+
+use std::num::NonZeroU32;
 
 use snic_domain::limits::{PACKET_BYTES_MAX, SYNC_ROWS};
 use snic_domain::{Bandwidth, CardProfile, Dag, DagSpec, NtType, PacketSizes, RegionPass, Traffic};
@@ -23,10 +27,11 @@ use snic_domain::{Bandwidth, CardProfile, Dag, DagSpec, NtType, PacketSizes, Reg
 use crate::PlanCatalogue;
 use crate::catalogue::ChainSlot;
 use crate::job::kbps;
+use crate::memory_rate::MemoryUse;
 use crate::stay::{PacketOccupancy, Transit};
 
-/// Part of a port that may be reserved, in thousandths: of the ingress, of the egress, and of each
-/// region's. A port that is used to 100 % never drains the queue of a burst, so that all later
+/// Part of a port that may be reserved, in thousandths: of the ingress, of the egress, of each
+/// region's, of the on-board memory's, and of the scheduler's look-ups. A port that is used to 100 % never drains the queue of a burst, so that all later
 /// packets wait.
 const PORT_PERMILLE: u64 = 960;
 /// Part of a slot's credits that may be reserved, in thousandths of a credit for each credit; the
@@ -73,6 +78,17 @@ pub(crate) fn store_max(profile: &CardProfile) -> u64 {
 /// Thousandths of an entry of the synchronisation buffer that may be reserved.
 pub(crate) fn sync_max(profile: &CardProfile) -> u64 {
     if profile.region_pass.is_some() { SYNC_ROWS as u64 * SYNC_PERMILLE } else { u64::MAX }
+}
+
+/// Bytes per second of the on-board memory that may be reserved.
+pub(crate) fn memory_rate_max(profile: &CardProfile) -> u64 {
+    profile.memory_bytes_per_second.map_or(u64::MAX, |rate| promised(rate.get()))
+}
+
+/// Look-ups per second of the scheduler that may be reserved.
+pub(crate) fn lookups_max(profile: &CardProfile) -> u64 {
+    let lookups = |each: NonZeroU32| promised(profile.clock_hz.saturating_mul(each.get().into()));
+    profile.scheduler_lookups_per_cycle.map_or(u64::MAX, lookups)
 }
 
 /// Credits to be programmed for a slot of which `taken` thousandths of a credit are reserved: twice that, and what
@@ -328,15 +344,27 @@ impl Work {
         u64::try_from(u128::from(left) * down / up.max(1)).unwrap_or(u64::MAX)
     }
 
-    /// Part of the packet store and of the synchronisation buffer that a bandwidth takes, with packets that are this
-    /// long on the card.
+    /// Part of the packet store, of the synchronisation buffer and of the scheduler's look-ups that a bandwidth takes,
+    /// with packets that are this long on the card.
     pub(crate) fn stay(&self, bandwidth: Bandwidth, transit: Transit) -> PacketOccupancy {
         let Some(pass) = self.pass else { return PacketOccupancy::default() };
         let cells = u128::from(bandwidth.get()) * u128::from(pass.cells) / 8;
         let down = u128::from(self.bits) * u128::from(self.clock_hz);
         let store = cells.saturating_mul(transit.latency.into()) / down;
         let store = u64::try_from(store).unwrap_or(u64::MAX);
-        PacketOccupancy { store, sync: self.credits(bandwidth, transit.forked) }
+        let lookups = self.packets.saturating_mul(transit.lookups);
+        PacketOccupancy {
+            store,
+            sync: self.credits(bandwidth, transit.forked),
+            lookups: ratio(bandwidth.get(), lookups, self.bits),
+        }
+    }
+
+    /// Bytes per second that a bandwidth moves in on-board memory.
+    pub(crate) fn memory_rate(&self, bandwidth: Bandwidth, of: MemoryUse) -> u64 {
+        let packets = self.packets.saturating_mul(of.packet);
+        let bytes = (self.bits / 8).saturating_mul(of.byte);
+        ratio(bandwidth.get(), packets.saturating_add(bytes), self.bits)
     }
 
     /// Thousandths of a credit for each bit/s, as a ratio.

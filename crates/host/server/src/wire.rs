@@ -264,6 +264,8 @@ pub(crate) fn card(view: &CardView) -> v1::Card {
         ingress_bps: profile.ingress.get(),
         egress_bps: profile.egress.get(),
         memory_bytes: profile.memory.get(),
+        memory_bytes_per_second: profile.memory_bytes_per_second.map_or(0, |rate| rate.get()),
+        scheduler_lookups_per_cycle: profile.scheduler_lookups_per_cycle.map_or(0, |n| n.get()),
         counters: Some(counters(&view.counters)),
         lost_since: view.loss.map(|loss| timestamp(loss.since)),
         open_attempts: view.loss.map(|loss| loss.attempts).unwrap_or_default(),

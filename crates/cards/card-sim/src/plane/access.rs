@@ -2,8 +2,9 @@
 //! an NT that tenants share keeps them apart. What is not mapped for it is a fault: the packet is
 //! dropped and counted, and nothing is read or written.
 //!
-//! An NT's use of memory is defined by its netlist, which a simulated card does not have: the caller of
-//! the simulation states it ([`MemoryAccess`]). When a packet's head has passed the NT's pipeline, the access
+//! An NT's use of memory is defined by its netlist, which a simulated card does not have: its ROM states how many bytes
+//! it moves for a packet, and the caller of the simulation which pages it reaches ([`MemoryAccess`]): of an NT whose ROM
+//! says nothing, a beat for each packet. When a packet's head has passed the NT's pipeline, the access
 //! waits for those before it (one memory serves all NTs, at its bandwidth), and the packet goes on when
 //! the answer is back. Until then it keeps the NT's credit.
 
@@ -74,9 +75,14 @@ impl Plane {
         let slot = copy.rest.trailing_zeros() as usize;
         let nt = self.regions[usize::from(copy.region)].nts[slot].as_ref();
         let number = self.number(copy, slot).unwrap_or_default().0;
-        let Some(code) = nt.map(|nt| nt.code) else { return Access::None };
-        let Some(access) = self.accesses.get(&code) else { return Access::None };
+        let Some((code, traffic)) = nt.map(|nt| (nt.code, nt.memory_traffic)) else {
+            return Access::None;
+        };
         let packet = &self.packets[copy.packet];
+        let Some(access) = self.accesses.get(&code) else {
+            let bytes = traffic.bytes(packet.bytes);
+            return if bytes == 0 { Access::None } else { self.move_bytes(bytes) };
+        };
         let bank = packet.bank.map_or(self.banks.active(), bank_index);
         let rows = self.banks.rows(bank);
         let tenant = rows.dags[usize::from(packet.uid.row())].map(|row| row.tenant);
@@ -90,8 +96,14 @@ impl Plane {
         if !inside {
             return Access::Fault;
         }
-        let bits = u64::from(self.timing.beat_bytes) * 8;
-        Access::Answered(self.memory.serve(self.now, bits).end + self.timing.memory)
+        let beat = u64::from(self.timing.beat_bytes);
+        self.move_bytes(if traffic.is_none() { beat } else { traffic.bytes(packet.bytes) })
+    }
+
+    /// Moves bytes when those before are moved.
+    fn move_bytes(&mut self, bytes: u64) -> Access {
+        let served = self.memory.serve(self.now, bytes.saturating_mul(8));
+        Access::Answered(served.end + self.timing.memory)
     }
 }
 

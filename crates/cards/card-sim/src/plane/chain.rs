@@ -327,7 +327,8 @@ impl Plane {
 
     /// The copy's head is through an NT's pipeline; where the NT accesses memory, it waits for that.
     pub(super) fn leave(&mut self, at: u32) {
-        if self.accesses.is_empty() {
+        let region = &self.regions[usize::from(self.copies[at].region)];
+        if self.accesses.is_empty() && !region.moves_memory {
             return self.forward_head(at);
         }
         match self.access(at) {

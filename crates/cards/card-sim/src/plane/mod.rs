@@ -118,6 +118,14 @@ const MEMORY_LATENCY_NANOS: u32 = 107;
 /// One channel of DDR4-2400: 2400 MT/s, 8 bytes each.
 const MEMORY_BYTES_PER_SECOND: NonZeroU64 = NonZeroU64::new(19_200_000_000).expect("not zero");
 
+impl PlaneOptions {
+    /// The usual choices for a card with this profile, which may say what its memory moves.
+    pub fn of(profile: &CardProfile) -> Self {
+        let rate = profile.memory_bytes_per_second.unwrap_or(MEMORY_BYTES_PER_SECOND);
+        Self { memory_bytes_per_second: rate, ..Self::default() }
+    }
+}
+
 impl Default for PlaneOptions {
     fn default() -> Self {
         Self {

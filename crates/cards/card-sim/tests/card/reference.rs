@@ -16,12 +16,12 @@ use snic_card_sim::{
     Capture, MemoryAccess, PacketOutcome, PacketRecord, PlaneOptions, RegionPace, Sizes,
     TrafficSource,
 };
-use snic_domain::{Bandwidth, CardProfile, Cycles, Timestamp};
+use snic_domain::{Bandwidth, CardProfile, Cycles, MemoryTraffic, Timestamp};
 use snic_ports::card::Registers;
 use snic_tables::registers::{PACKETS_IN, REGION_LOAD, region};
 use snic_tables::{CreditReservation, DagRow, PageRow, StageRow, Steering};
 
-use crate::naive::{NaiveDag, Offered, Setup, Stage, Way};
+use crate::naive::{NaiveDag, NtData, Offered, Setup, Stage, Way};
 
 /// Branches of a stage: what a row of the card's table has.
 const BRANCHES_MAX: usize = 4;
@@ -225,8 +225,18 @@ impl Scenario {
             core: Cycles::new(self.pass + self.around),
             ..rig::profile()
         };
-        let bps = |&(latency, gbps): &Nt| (latency, gbps * 1_000_000_000, reads(latency));
-        let chain = |chain: &Vec<Nt>| chain.iter().map(bps).collect::<Vec<_>>();
+        let data = |&(latency, gbps): &Nt| NtData {
+            latency,
+            bps: gbps * 1_000_000_000,
+            packets: rig::packets_max(gbps).map(|most| most.get().into()),
+            reads_memory: reads(latency),
+            moves: {
+                let MemoryTraffic { bytes_per_packet, bytes_per_packet_byte } =
+                    rig::memory_traffic(gbps);
+                (bytes_per_packet.into(), bytes_per_packet_byte.into())
+            },
+        };
+        let chain = |chain: &Vec<Nt>| chain.iter().map(data).collect::<Vec<_>>();
         Setup {
             profile,
             regions: self.chains.iter().flat_map(|nts| [chain(nts), chain(nts)]).collect(),

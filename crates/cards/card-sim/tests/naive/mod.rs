@@ -25,12 +25,26 @@ pub struct NaiveDag {
     pub payload: bool,
 }
 
+/// Data of an NT.
+#[derive(Debug, Clone, Copy)]
+pub struct NtData {
+    pub latency: u64,
+    /// Bits per second.
+    pub bps: u64,
+    /// Packets per second, if there is such a limit.
+    pub packets: Option<u64>,
+    /// Whether memory is read for every packet.
+    pub reads_memory: bool,
+    /// Bytes that are moved in memory for a packet, and for each of its bytes; where both are 0, a beat is read.
+    pub moves: (u64, u64),
+}
+
 /// Set-up of the card.
 #[derive(Debug, Clone)]
 pub struct Setup {
     pub profile: CardProfile,
-    /// Cycles, bits per second, and whether memory is read for every packet, by region and slot.
-    pub regions: Vec<Vec<(u64, u64, bool)>>,
+    /// By region and slot.
+    pub regions: Vec<Vec<NtData>>,
     pub dags: Vec<NaiveDag>,
     pub credits: bool,
     /// Whether a packet enters with the credits of the first NTs only.
@@ -127,8 +141,13 @@ impl Unit {
 struct NaiveNt {
     latency: u64,
     reads_memory: bool,
+    moves: (u64, u64),
     unit: Unit,
+    /// Takes one packet after the other.
+    packets: Option<Unit>,
     waiting: VecDeque<usize>,
+    /// Those that it has taken, whose bits wait, with the cycle in which it may take the next.
+    taken: VecDeque<(usize, u64)>,
     held: u8,
 }
 
@@ -206,11 +225,17 @@ pub fn run(setup: &Setup, packets: &[Offered], from: u64) -> Vec<Seen> {
 impl<'a> NaiveCard<'a> {
     fn new(setup: &'a Setup, packets: &'a [Offered]) -> Self {
         let unit = |bps: u64| Unit { parts_a_cycle: bps.into(), free: 0 };
-        let nt = |&(latency, bps, reads_memory): &(u64, u64, bool)| {
-            let waiting = VecDeque::new();
-            NaiveNt { latency, reads_memory, unit: unit(bps), waiting, held: 0 }
+        let nt = |&NtData { latency, bps, packets, reads_memory, moves }: &NtData| NaiveNt {
+            latency,
+            reads_memory,
+            moves,
+            unit: unit(bps),
+            packets: packets.map(unit),
+            waiting: VecDeque::new(),
+            taken: VecDeque::new(),
+            held: 0,
         };
-        let region = |nts: &Vec<(u64, u64, bool)>| {
+        let region = |nts: &Vec<NtData>| {
             let nts = nts.iter().map(nt).collect();
             let port = unit(setup.pace.0.into());
             NaiveRegion { nts, port, turns: VecDeque::new(), bits: 0 }
@@ -236,7 +261,7 @@ impl<'a> NaiveCard<'a> {
     }
 
     fn is_idle(&self) -> bool {
-        let waits = |nt: &NaiveNt| !nt.waiting.is_empty();
+        let waits = |nt: &NaiveNt| !nt.waiting.is_empty() || !nt.taken.is_empty();
         self.to_do.is_empty() && !self.regions.iter().flat_map(|region| &region.nts).any(waits)
     }
 
@@ -489,17 +514,28 @@ impl<'a> NaiveCard<'a> {
 
     /// An NT begins with those that wait, as far as it is free in this cycle.
     fn work(&mut self, region: u8, slot: u8) {
+        let clock = u128::from(self.setup.profile.clock_hz);
+        let nt = &mut self.regions[usize::from(region)].nts[usize::from(slot)];
+        while nt.packets.as_ref().is_none_or(|unit| unit.free_cycle() <= self.now)
+            && let Some(number) = nt.waiting.pop_front()
+        {
+            let next = nt.packets.as_mut().map_or(0, |unit| {
+                unit.begin(self.now, clock);
+                unit.free_cycle()
+            });
+            nt.taken.push_back((number, next));
+        }
         loop {
             let nt = &mut self.regions[usize::from(region)].nts[usize::from(slot)];
             if nt.unit.free_cycle() > self.now {
                 return;
             }
-            let Some(number) = nt.waiting.pop_front() else { return };
+            let Some((number, next)) = nt.taken.pop_front() else { return };
             let copy = &mut self.copies[number];
             let bits = u128::from(self.packets[copy.packet].bytes) * 8;
-            nt.unit.begin(self.now, bits * u128::from(self.setup.profile.clock_hz));
+            nt.unit.begin(self.now, bits * clock);
             let leaves = self.now + nt.latency;
-            copy.swallowed = nt.unit.free_cycle();
+            copy.swallowed = nt.unit.free_cycle().max(next);
             self.to_do.push((leaves, copy.settled + 1, Step::Leave { copy: number }));
         }
     }
@@ -507,13 +543,20 @@ impl<'a> NaiveCard<'a> {
     /// A copy's head is through the NT's pipeline.
     fn leave(&mut self, copy: usize) {
         let (region, slot) = (self.copies[copy].region, self.copies[copy].rest[0]);
-        if !self.regions[usize::from(region)].nts[usize::from(slot)].reads_memory {
-            return self.goes_on(copy);
-        }
-        // One access after the other, each of a beat.
-        let begins = self.memory.free_cycle().max(self.now);
+        let nt = &self.regions[usize::from(region)].nts[usize::from(slot)];
+        let (reads, moves) = (nt.reads_memory, nt.moves);
         let profile = &self.setup.profile;
-        self.memory.begin(begins, u128::from(profile.width_bits) * u128::from(profile.clock_hz));
+        let bits = match moves {
+            (0, 0) if !reads => return self.goes_on(copy),
+            (0, 0) => profile.width_bits.into(),
+            (packet, byte) => {
+                let bytes = self.packets[self.copies[copy].packet].bytes;
+                8 * (packet + byte * u64::from(bytes))
+            }
+        };
+        // One access after the other.
+        let begins = self.memory.free_cycle().max(self.now);
+        self.memory.begin(begins, u128::from(bits) * u128::from(profile.clock_hz));
         let nanos = u128::from(self.setup.memory_nanos) * u128::from(profile.clock_hz);
         let latency = u64::try_from(nanos.div_ceil(1_000_000_000)).expect("a short time").max(1);
         self.settle(self.memory.free_cycle() + latency, Step::Answer { copy });

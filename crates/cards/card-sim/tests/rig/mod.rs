@@ -5,11 +5,13 @@
 
 mod crc;
 
+use std::num::NonZeroU32;
+
 use snic_bitstream::build_test;
 use snic_card_sim::{PlaneOptions, SimCard, Sizes, SourceId, TrafficSource};
 use snic_domain::{
     Area, Bandwidth, ByteSize, CardModel, CardProfile, ChainIdentity, Cycles, DagUid, Digest,
-    NtType, NtTypeId, RegionKind, RegionProfile, ReportedChain, SaveArea, Traffic,
+    MemoryTraffic, NtType, NtTypeId, RegionKind, RegionProfile, ReportedChain, SaveArea, Traffic,
 };
 use snic_ports::card::{Buffers, Registers};
 use snic_tables::registers::*;
@@ -20,6 +22,19 @@ use snic_tables::{
 
 /// An NT: cycles of latency, Gbit/s.
 pub type Nt = (u64, u64);
+
+/// Packets per second that NTs of a bandwidth take: where its last digit is 7, one for each 3,333 bits.
+pub fn packets_max(gbps: u64) -> Option<NonZeroU32> {
+    NonZeroU32::new(if gbps % 10 == 7 { gbps as u32 * 300_000 } else { 0 })
+}
+
+/// Traffic with memory of NTs of a bandwidth: where its last digit is 9, 100 bytes for a packet and its bytes.
+pub fn memory_traffic(gbps: u64) -> MemoryTraffic {
+    match gbps % 10 {
+        9 => MemoryTraffic { bytes_per_packet: 100, bytes_per_packet_byte: 1 },
+        _ => MemoryTraffic::default(),
+    }
+}
 
 /// A card like sim-16, with ports as wide as the data path.
 pub fn profile() -> CardProfile {
@@ -37,9 +52,11 @@ pub fn profile() -> CardProfile {
         ingress: Bandwidth::from_gbps(128),
         egress: Bandwidth::from_gbps(128),
         memory: ByteSize::from_mib(10_240),
+        memory_bytes_per_second: None,
         packet_store: ByteSize::from_bytes(811_008),
         configuration_bytes_per_second: 800_000_000,
         scheduler_pass: Cycles::new(16),
+        scheduler_lookups_per_cycle: None,
         core: Cycles::new(49),
         credits_initial: 8,
         region_pass: Some(snic_domain::RegionPass::SUPERNIC),
@@ -107,6 +124,8 @@ impl Rig {
             // Those of a latency over 1000 keep a table of flows.
             state: ByteSize::from_bytes(if latency > 1_000 { 4_096 } else { 0 }),
             traffic: Traffic::Payload,
+            packets_per_second_max: packets_max(gbps),
+            memory_traffic: memory_traffic(gbps),
             ..NtType::new(
                 NtTypeId::new(&format!("nt-{latency}-{gbps}")).expect("valid"),
                 Bandwidth::from_gbps(gbps),

@@ -66,6 +66,8 @@ fn resource(new: NewNt) -> NtType {
         latency_cycles: new.latency_cycles,
         area: Some(Area { lut: new.lut, ramb36: new.ramb36, dsp: new.dsp }),
         memory_bytes: new.memory.get(),
+        memory_bytes_per_packet: new.memory_bytes_per_packet,
+        memory_bytes_per_packet_byte: new.memory_bytes_per_packet_byte,
         state_bytes: new.state.get(),
         traffic: traffic.into(),
         labels: new.notes.labels(),

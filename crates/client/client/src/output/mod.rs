@@ -16,6 +16,7 @@ pub mod fixtures;
 pub mod fleet_views;
 mod images;
 pub mod latency_views;
+pub mod limit_views;
 pub mod message;
 mod rule_views;
 pub mod state_views;

@@ -18,6 +18,7 @@ use super::dag_views::{
 use super::explain::push;
 use super::images;
 use super::latency_views;
+use super::limit_views;
 use super::state_views::{self, states};
 use super::table::{properties, section, table};
 use super::text::{self, age, form_word, id, labels, rate, size, yes};
@@ -299,14 +300,6 @@ pub fn nt_types(types: &[NtType], style: Style) -> String {
     table(style, &heading, rows.collect())
 }
 
-/// Limit of a type's packets; empty without one.
-fn packets_max(nt: &NtType) -> String {
-    match nt.packets_per_second_max {
-        0 => String::new(),
-        most => format!("at most {most} packets/s"),
-    }
-}
-
 /// One network task type.
 pub fn nt_type(nt: &NtType, style: Style) -> String {
     properties(
@@ -318,10 +311,11 @@ pub fn nt_type(nt: &NtType, style: Style) -> String {
             ("Shareable", yes(nt.shareable).to_owned()),
             ("In software", in_software(nt).to_owned()),
             ("Maximum", rate(nt.bandwidth_max_bps)),
-            ("Packets", packets_max(nt)),
+            ("Packets", limit_views::packets(nt)),
             ("Latency", format!("{} cycles", nt.latency_cycles)),
             ("Area", area(nt.area)),
             ("Memory", size(nt.memory_bytes)),
+            ("Memory traffic", limit_views::memory_traffic(nt)),
             ("State", size(nt.state_bytes)),
             ("Traffic", traffic_word(nt.traffic()).to_owned()),
             ("Code", format!("{:#010x}", nt.code)),
@@ -429,6 +423,7 @@ pub fn card_map(card: &Card, regions: &[Region], style: Style) -> String {
         ("Message", cut(&card.message, room)),
         ("Connection", cut(&through.join(", "), room)),
         ("Packets", cut(&packets.join(", "), room)),
+        ("Limits", cut(&limit_views::card(card), room)),
         ("Threads", cut(&threads, room)),
         ("Etag", card.etag.clone()),
     ];

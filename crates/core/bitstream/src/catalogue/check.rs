@@ -1,16 +1,17 @@
 //! Holds what the files say against the limits of the system and against each other.
 
 use std::collections::BTreeSet;
-use std::num::NonZeroU32;
+use std::fmt::Display;
+use std::num::{NonZeroU32, NonZeroU64};
 
 use snic_domain::limits::{
-    BITSTREAM_BYTES_MAX, CHAIN_SLOTS_MAX, DESCRIPTION_BYTES_MAX, NT_STATE_MAX, REGIONS_MAX,
-    SAVE_UNIT, TENANT_WEIGHT_MAX,
+    BITSTREAM_BYTES_MAX, CHAIN_SLOTS_MAX, DESCRIPTION_BYTES_MAX, NT_MEMORY_BYTES_PER_PACKET_MAX,
+    NT_STATE_MAX, REGIONS_MAX, SAVE_UNIT, TENANT_WEIGHT_MAX,
 };
 use snic_domain::{
     Area, Bandwidth, ByteSize, CardModel, CardProfile, Cycles, Dag, DagName, DagSpec, Edge,
-    FormPreference, InvalidDag, Node, NtType, NtTypeId, PacketSizes, Quota, RegionKind, RegionPass,
-    RegionProfile, SaveArea, Tenant,
+    FormPreference, InvalidDag, MemoryTraffic, Node, NtType, NtTypeId, PacketSizes, Quota,
+    RegionKind, RegionPass, RegionProfile, SaveArea, Tenant,
 };
 use toml::Spanned;
 
@@ -72,9 +73,21 @@ fn card(at: &TableContext<'_>, raw: RawCard) -> Checked<CardProfile> {
         ingress: at.bandwidth("ingress_bps", &raw.ingress_bps)?,
         egress: at.bandwidth("egress_bps", &raw.egress_bps)?,
         memory: at.memory("memory_bytes", &raw.memory_bytes)?,
+        memory_bytes_per_second: limit(
+            at,
+            "memory_bytes_per_second",
+            &raw.memory_bytes_per_second,
+            NonZeroU64::new,
+        )?,
         packet_store: ByteSize::from_bytes(*raw.packet_store_bytes.get_ref()),
         configuration_bytes_per_second: *raw.configuration_bytes_per_second.get_ref(),
         scheduler_pass: Cycles::new(pass),
+        scheduler_lookups_per_cycle: limit(
+            at,
+            "scheduler_lookups_per_cycle",
+            &raw.scheduler_lookups_per_cycle,
+            NonZeroU32::new,
+        )?,
         core: Cycles::new(core),
         credits_initial: *raw.credits_initial.get_ref(),
         region_pass: Some(RegionPass::SUPERNIC),
@@ -82,6 +95,19 @@ fn card(at: &TableContext<'_>, raw: RawCard) -> Checked<CardProfile> {
         regions: regions(at.file, &raw.regions)?,
         processors: Vec::new(),
     })
+}
+
+/// A limit that a file need not state; zero is none either way.
+fn limit<T: Copy + Display, N>(
+    at: &TableContext<'_>,
+    key: &str,
+    given: &Option<Spanned<T>>,
+    limit: impl Fn(T) -> Option<N>,
+) -> Checked<Option<N>> {
+    let Some(given) = given else { return Ok(None) };
+    let limit = limit(*given.get_ref());
+    at.ensure(key, given, limit.is_some(), "leave it out where there is no limit; at least 1 is")?;
+    Ok(limit)
 }
 
 /// Both of it, or neither.
@@ -178,6 +204,7 @@ fn nt_type(at: &TableContext<'_>, raw: RawNtType) -> Checked<NtType> {
         latency: Cycles::new(latency),
         area: *raw.area.get_ref(),
         memory: at.memory("memory_bytes", &raw.memory_bytes)?,
+        memory_traffic: memory_traffic(at, &raw)?,
         state: state(at, &raw.state_bytes)?,
         traffic: raw.traffic,
         description: description.clone(),
@@ -192,6 +219,21 @@ fn packets(at: &TableContext<'_>, most: &Option<Spanned<u64>>) -> Checked<Option
     let allowed = format_args!("1 to {} packets/s are", u32::MAX);
     at.ensure("packets_per_second_max", most, limit.is_some(), allowed)?;
     Ok(limit)
+}
+
+fn memory_traffic(at: &TableContext<'_>, raw: &RawNtType) -> Checked<MemoryTraffic> {
+    let most = |key: &str, given: &Option<Spanned<u64>>, most: u32| -> Checked<u32> {
+        let Some(given) = given else { return Ok(0) };
+        let bytes = u32::try_from(*given.get_ref()).ok().filter(|bytes| *bytes <= most);
+        at.ensure(key, given, bytes.is_some(), format_args!("at most {most} bytes are"))?;
+        Ok(bytes.unwrap_or_default())
+    };
+    let packet = &raw.memory_bytes_per_packet;
+    let byte = &raw.memory_bytes_per_packet_byte;
+    Ok(MemoryTraffic {
+        bytes_per_packet: most("memory_bytes_per_packet", packet, NT_MEMORY_BYTES_PER_PACKET_MAX)?,
+        bytes_per_packet_byte: most("memory_bytes_per_packet_byte", byte, u8::MAX.into())? as u8,
+    })
 }
 
 fn state(at: &TableContext<'_>, bytes: &Option<Spanned<u64>>) -> Checked<ByteSize> {

@@ -21,11 +21,13 @@ pub(super) struct RawCard {
     pub(super) packet_store_bytes: Spanned<u64>,
     pub(super) configuration_bytes_per_second: Spanned<u64>,
     pub(super) scheduler_pass_cycles: Spanned<u64>,
+    /// Without it, look-ups are not counted.
+    pub(super) scheduler_lookups_per_cycle: Option<Spanned<u32>>,
     pub(super) core_cycles: Spanned<u64>,
     pub(super) credits_initial: Spanned<u8>,
     /// Without one no state is saved.
     pub(super) save_area_bytes: Option<Spanned<u64>>,
-    /// Needed where there is a save area.
+    /// Needed where there is a save area. Without it, promises may take any bandwidth of the memory.
     pub(super) memory_bytes_per_second: Option<Spanned<u64>>,
     pub(super) regions: Spanned<Vec<RawRegions>>,
     /// Where rows of the device end. Without it, no bitstream may go on in the next row.
@@ -88,6 +90,8 @@ pub(super) struct RawNtType {
     pub(super) latency_cycles: Spanned<u64>,
     pub(super) area: Spanned<Area>,
     pub(super) memory_bytes: Spanned<u64>,
+    pub(super) memory_bytes_per_packet: Option<Spanned<u64>>,
+    pub(super) memory_bytes_per_packet_byte: Option<Spanned<u64>>,
     pub(super) state_bytes: Option<Spanned<u64>>,
     pub(super) traffic: Traffic,
     pub(super) description: Spanned<String>,

@@ -103,10 +103,12 @@ fn profile() -> CardProfile {
         ingress: Bandwidth::from_gbps(100),
         egress: Bandwidth::from_gbps(100),
         memory: ByteSize::from_mib(1_024),
+        memory_bytes_per_second: None,
         packet_store: ByteSize::from_bytes(811_008),
         // A load takes about 4 ms, as with real images and a real port.
         configuration_bytes_per_second: 2_000_000,
         scheduler_pass: Cycles::new(16),
+        scheduler_lookups_per_cycle: None,
         core: Cycles::new(49),
         credits_initial: 8,
         region_pass: Some(snic_domain::RegionPass::SUPERNIC),
@@ -129,6 +131,7 @@ fn catalogue() -> Catalogue {
             latency: Cycles::new(latency),
             area: Area { lut: 1_000, ramb36: 1, dsp: 0 },
             memory: ByteSize::from_mib(2),
+            memory_traffic: Default::default(),
             // The others are moved while they serve.
             state: ByteSize::from_bytes(match name {
                 "cache" => 320,

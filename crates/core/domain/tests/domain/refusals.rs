@@ -193,10 +193,11 @@ fn the_first_broken_rule_is_told() {
     assert_eq!(refused(unknown_and_cyclic).field(), "edges[2]", "before the cycle");
 }
 
-const RESOURCES: [Resource; 17] = [
+const RESOURCES: [Resource; 20] = [
     Resource::IngressBandwidth,
     Resource::EgressBandwidth,
     Resource::NtBandwidth,
+    Resource::NtPackets,
     Resource::RegionPort,
     Resource::Credits,
     Resource::PacketStore,
@@ -204,6 +205,8 @@ const RESOURCES: [Resource; 17] = [
     Resource::Regions,
     Resource::Bitstreams,
     Resource::Memory,
+    Resource::MemoryBandwidth,
+    Resource::SchedulerLookups,
     Resource::TableRows,
     Resource::Passes,
     Resource::SearchSteps,
@@ -221,6 +224,12 @@ fn shortage(resource: Resource, required: u64, available: u64) -> Shortage {
 #[case(Resource::IngressBandwidth, "ingress bandwidth: 2 kbit/s needed, 1 bit/s available")]
 #[case(Resource::EgressBandwidth, "egress bandwidth: 2 kbit/s needed, 1 bit/s available")]
 #[case(Resource::NtBandwidth, "NT bandwidth: 2 kbit/s needed, 1 bit/s available")]
+#[case(Resource::NtPackets, "NT packets: 2000 packets/s needed, 1 packets/s available")]
+#[case(Resource::MemoryBandwidth, "memory bandwidth: 1.953 KiB/s needed, 1 bytes/s available")]
+#[case(
+    Resource::SchedulerLookups,
+    "scheduler look-ups: 2000 look-ups/s needed, 1 look-ups/s available"
+)]
 #[case(Resource::RegionPort, "region port: 2000 cycles/s needed, 1 cycles/s available")]
 #[case(Resource::Credits, "credits: 2.000 credits needed, 0.001 credits available")]
 #[case(Resource::PacketStore, "packet store: 1.953 KiB needed, 1 bytes available")]
@@ -259,10 +268,13 @@ fn only_what_was_counted_later_may_be_overbooked_by_older_reservations() {
     let expected = [
         Resource::IngressBandwidth,
         Resource::EgressBandwidth,
+        Resource::NtPackets,
         Resource::RegionPort,
         Resource::Credits,
         Resource::PacketStore,
         Resource::SyncEntries,
+        Resource::MemoryBandwidth,
+        Resource::SchedulerLookups,
     ];
     assert_eq!(late, expected);
 }

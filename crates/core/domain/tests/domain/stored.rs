@@ -119,6 +119,8 @@ fn enums_are_stored_by_name<T: Serialize + DeserializeOwned + PartialEq + std::f
 #[case(Resource::Regions, "regions", "regions")]
 #[case(Resource::Bitstreams, "bitstreams", "bitstreams")]
 #[case(Resource::Memory, "memory", "bytes")]
+#[case(Resource::MemoryBandwidth, "memory-bandwidth", "bytes/s")]
+#[case(Resource::SchedulerLookups, "scheduler-lookups", "look-ups/s")]
 #[case(Resource::TableRows, "table-rows", "rows")]
 #[case(Resource::Passes, "passes", "passes")]
 #[case(Resource::SearchSteps, "search-steps", "steps")]

@@ -7,6 +7,8 @@ mod example;
 mod goldens;
 mod headroom;
 mod ledger;
+mod lookups;
+mod memory_rate;
 mod nt_packets;
 mod numbers;
 mod objective;

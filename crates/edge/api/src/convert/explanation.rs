@@ -19,6 +19,8 @@ fn resource_to_wire(resource: Resource) -> v1::shortage::Resource {
         Resource::EgressBandwidth => Wire::EgressBandwidth,
         Resource::NtBandwidth => Wire::NtBandwidth,
         Resource::NtPackets => Wire::NtPackets,
+        Resource::MemoryBandwidth => Wire::MemoryBandwidth,
+        Resource::SchedulerLookups => Wire::SchedulerLookups,
         Resource::RegionPort => Wire::RegionPort,
         Resource::Credits => Wire::Credits,
         Resource::PacketStore => Wire::PacketStore,

@@ -2,8 +2,8 @@
 
 use std::num::NonZeroU32;
 
-use snic_domain::limits::{DESCRIPTION_BYTES_MAX, NT_STATE_MAX};
-use snic_domain::{Bandwidth, ByteSize, Cycles, NtType, NtTypeId, Traffic};
+use snic_domain::limits::{DESCRIPTION_BYTES_MAX, NT_MEMORY_BYTES_PER_PACKET_MAX, NT_STATE_MAX};
+use snic_domain::{Bandwidth, ByteSize, Cycles, MemoryTraffic, NtType, NtTypeId, Traffic};
 
 use super::card::{area, area_to_wire};
 use super::{FieldProblem, Problems, id, name, notes};
@@ -44,6 +44,7 @@ fn read(problems: &mut Problems, id: NtTypeId, nt: &v1::NtType) -> Option<NtType
         problems.keep(Err::<(), _>(FieldProblem::invalid("nt_type.state_bytes", rule)));
     }
     let packets = problems.keep(packets(nt.packets_per_second_max));
+    let memory_traffic = memory_traffic(problems, nt);
     Some(NtType {
         id,
         shareable: nt.shareable,
@@ -52,6 +53,7 @@ fn read(problems: &mut Problems, id: NtTypeId, nt: &v1::NtType) -> Option<NtType
         latency: Cycles::new(nt.latency_cycles),
         area: area?,
         memory: ByteSize::from_bytes(nt.memory_bytes),
+        memory_traffic,
         state: ByteSize::from_bytes(nt.state_bytes),
         traffic: traffic?,
         description: nt.description.clone(),
@@ -66,6 +68,23 @@ fn packets(most: u64) -> Result<Option<NonZeroU32>, FieldProblem> {
         FieldProblem::invalid("nt_type.packets_per_second_max", rule)
     };
     u32::try_from(most).map(NonZeroU32::new).map_err(invalid)
+}
+
+/// What is beyond a limit is a problem, and the limit itself.
+fn memory_traffic(problems: &mut Problems, nt: &v1::NtType) -> MemoryTraffic {
+    let mut within = |field: &str, bytes: u32, most: u32| {
+        if bytes > most {
+            let rule = format!("{bytes} bytes are too many (limit {most})");
+            problems.keep(Err::<(), _>(FieldProblem::invalid(field, rule)));
+        }
+        bytes.min(most)
+    };
+    let (packet, byte) = (nt.memory_bytes_per_packet, nt.memory_bytes_per_packet_byte);
+    let most = NT_MEMORY_BYTES_PER_PACKET_MAX;
+    MemoryTraffic {
+        bytes_per_packet: within("nt_type.memory_bytes_per_packet", packet, most),
+        bytes_per_packet_byte: within("nt_type.memory_bytes_per_packet_byte", byte, 255) as u8,
+    }
 }
 
 fn traffic(value: i32) -> Result<Traffic, FieldProblem> {
@@ -96,6 +115,8 @@ pub fn nt_type_to_wire(nt: &NtType) -> v1::NtType {
         latency_cycles: nt.latency.get(),
         area: Some(area_to_wire(nt.area)),
         memory_bytes: nt.memory.get(),
+        memory_bytes_per_packet: nt.memory_traffic.bytes_per_packet,
+        memory_bytes_per_packet_byte: nt.memory_traffic.bytes_per_packet_byte.into(),
         state_bytes: nt.state.get(),
         traffic: traffic.into(),
         description: nt.description.clone(),

@@ -1,12 +1,14 @@
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use proptest::prelude::*;
 use prost_types::FieldMask;
 use rstest::rstest;
 use snic_domain::{
     Area, Bandwidth, BitstreamId, ByteSize, CardAffinity, CardId, Cycles, DagId, DagName, DagSpec,
-    Edge, FormPreference, Instance, Mapping, Match, Node, NodeId, NtType, NtTypeId, Prefix, Quota,
-    RegionId, RegionKind, Rule, RuleId, Slot, Stage, Tenant, TenantId, Traffic, VirtualChain,
+    Edge, FormPreference, Instance, Mapping, Match, MemoryTraffic, Node, NodeId, NtType, NtTypeId,
+    Prefix, Quota, RegionId, RegionKind, Rule, RuleId, Slot, Stage, Tenant, TenantId, Traffic,
+    VirtualChain,
 };
 use tonic_types::StatusExt as _;
 
@@ -338,6 +340,7 @@ fn an_nt_type_comes_back_as_it_went() {
         latency: Cycles::new(12),
         area: Area { lut: 1, ramb36: 2, dsp: 3 },
         memory: ByteSize::from_mib(2),
+        memory_traffic: MemoryTraffic { bytes_per_packet: 64, bytes_per_packet_byte: 2 },
         state: ByteSize::from_bytes(4_096),
         traffic: Traffic::Payload,
         description: "filters".into(),
@@ -353,6 +356,37 @@ fn an_nt_type_comes_back_as_it_went() {
     let wordy = v1::NtType { description: "x".repeat(1_025), ..wire };
     let failure = nt_type::nt_type("x", Some(&wordy)).expect_err("too long");
     assert_eq!(fields(failure), ["nt_type.description"]);
+}
+
+/// A type that says nothing of them has no limit of packets and leaves the memory alone, as one from before there were
+/// such fields.
+#[test]
+fn an_nt_types_limits_are_checked_and_may_be_left_out() {
+    let wire = v1::NtType {
+        bandwidth_max_bps: 1_000,
+        latency_cycles: 1,
+        area: Some(v1::Area { lut: 1, ..Default::default() }),
+        traffic: v1::nt_type::Traffic::Payload.into(),
+        ..Default::default()
+    };
+    let plain = nt_type::nt_type("x", Some(&wire)).expect("valid");
+    assert_eq!((plain.packets_per_second_max, plain.memory_traffic.is_none()), (None, true));
+    let limits = |packets_per_second_max, memory_bytes_per_packet, memory_bytes_per_packet_byte| {
+        let wire = v1::NtType {
+            packets_per_second_max,
+            memory_bytes_per_packet,
+            memory_bytes_per_packet_byte,
+            ..wire.clone()
+        };
+        nt_type::nt_type("x", Some(&wire)).map_err(fields)
+    };
+    let most = limits(u32::MAX.into(), (1 << 24) - 1, 255).expect("the most");
+    assert_eq!(most.packets_per_second_max, Some(NonZeroU32::MAX));
+    let MemoryTraffic { bytes_per_packet, bytes_per_packet_byte } = most.memory_traffic;
+    assert_eq!((bytes_per_packet, bytes_per_packet_byte), ((1 << 24) - 1, 255));
+    assert_eq!(limits(1 << 32, 0, 0), Err(vec!["nt_type.packets_per_second_max".to_owned()]));
+    let memory = ["packet", "packet_byte"].map(|of| format!("nt_type.memory_bytes_per_{of}"));
+    assert_eq!(limits(0, 1 << 24, 256), Err(memory.to_vec()));
 }
 
 #[test]

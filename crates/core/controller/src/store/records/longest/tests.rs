@@ -277,6 +277,10 @@ fn nt(of: &Lengths) -> NtRecord {
         latency: Cycles::new(u64::MAX),
         area: Area { lut: u32::MAX, ramb36: u32::MAX, dsp: u32::MAX },
         memory: ByteSize::from_bytes(u64::MAX),
+        memory_traffic: MemoryTraffic {
+            bytes_per_packet: u32::MAX,
+            bytes_per_packet_byte: u8::MAX,
+        },
         state: ByteSize::from_bytes(u64::MAX),
         traffic: Traffic::Payload,
         description: "\u{1}".repeat(DESCRIPTION_BYTES_MAX),
