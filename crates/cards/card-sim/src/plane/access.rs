@@ -8,10 +8,10 @@
 //! waits for those before it (one memory serves all NTs, at its bandwidth), and the packet goes on when
 //! the answer is back. Until then it keeps the NT's credit.
 
-use snic_domain::NtNumber;
 use snic_domain::limits::PAGE_SIZE;
+use snic_domain::{CardProfile, NtNumber};
 
-use super::{PacketCopy, Plane, bank_index};
+use super::{MEMORY_BYTES_PER_SECOND, PacketCopy, Plane, PlaneOptions, bank_index};
 use crate::decoded::{Decoded, PageKey};
 
 /// Reading is allowed: bit 0 of a page row's rights.
@@ -40,6 +40,14 @@ impl MemoryAccess {
         // The golden ratio times 2^64: neighbours fall far apart.
         let spread = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
         (spread % u64::from(self.pages.max(1))) as u16
+    }
+}
+
+impl PlaneOptions {
+    /// The usual choices for a card with this profile, which may say what its memory moves.
+    pub fn of(profile: &CardProfile) -> Self {
+        let rate = profile.memory_bytes_per_second.unwrap_or(MEMORY_BYTES_PER_SECOND);
+        Self { memory_bytes_per_second: rate, ..Self::default() }
     }
 }
 

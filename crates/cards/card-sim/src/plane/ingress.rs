@@ -43,7 +43,7 @@ pub(super) struct Arrival {
 
 impl Ingress {
     /// From when on it takes a packet that is promised, or one that is not.
-    fn free_at(&self, is_promised: bool) -> u64 {
+    pub(super) fn free_at(&self, is_promised: bool) -> u64 {
         let spare = if is_promised { 0 } else { self.spare.free_at() };
         self.port.free_at().max(spare)
     }
@@ -119,11 +119,11 @@ impl Plane {
             return;
         }
         let is_first = self.ingress.waiting.is_empty();
-        if is_first && self.ingress.free_at(false) <= self.now {
+        if is_first && self.ingress_free_at(false) <= self.now {
             return self.send(source);
         }
         let claim = self.claim(source);
-        if is_first && self.ingress.free_at(!claim.is_beyond()) <= self.now {
+        if is_first && self.ingress_free_at(!claim.is_beyond()) <= self.now {
             return self.send(source);
         }
         self.sources[source as usize].ready_since.get_or_insert(self.now);
@@ -167,7 +167,7 @@ impl Plane {
         if self.ingress.waiting.is_empty() {
             return;
         }
-        let at = self.ingress.free_at(self.ingress.waiting.has_promised()).max(self.now);
+        let at = self.ingress_free_at(self.ingress.waiting.has_promised()).max(self.now);
         if at < self.ingress.looks_at {
             self.ingress.looks_at = at;
             self.wheel.at(at, Event::IngressFree);
@@ -182,7 +182,7 @@ impl Plane {
         self.ingress.looks_at = NEVER;
         loop {
             let has_promised = self.ingress.waiting.has_promised();
-            if self.ingress.free_at(has_promised) > self.now {
+            if self.ingress_free_at(has_promised) > self.now {
                 return self.plan_ingress();
             }
             let Some(source) = self.ingress.waiting.pop(self.now) else { return };

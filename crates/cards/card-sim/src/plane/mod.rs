@@ -23,6 +23,7 @@ mod access;
 mod chain;
 mod egress;
 mod ingress;
+mod lookups;
 mod outside;
 mod pace;
 mod programs;
@@ -52,6 +53,7 @@ use crate::trace::Trace;
 use crate::wheel::{Event, Wheel};
 
 pub use access::MemoryAccess;
+use lookups::Lookups;
 use source::SourceSlot;
 use spare::Spare;
 pub(crate) use turns::Claim;
@@ -117,14 +119,6 @@ const MEMORY_LATENCY_NANOS: u32 = 107;
 
 /// One channel of DDR4-2400: 2400 MT/s, 8 bytes each.
 const MEMORY_BYTES_PER_SECOND: NonZeroU64 = NonZeroU64::new(19_200_000_000).expect("not zero");
-
-impl PlaneOptions {
-    /// The usual choices for a card with this profile, which may say what its memory moves.
-    pub fn of(profile: &CardProfile) -> Self {
-        let rate = profile.memory_bytes_per_second.unwrap_or(MEMORY_BYTES_PER_SECOND);
-        Self { memory_bytes_per_second: rate, ..Self::default() }
-    }
-}
 
 impl Default for PlaneOptions {
     fn default() -> Self {
@@ -336,6 +330,7 @@ pub(crate) struct Plane {
     paces: bool,
     /// The first cycle at which a credit is back that somebody waits for.
     calls_at: u64,
+    lookups: Lookups,
     sync_free: u16,
     /// Packets that wait for an entry: those within their promises, and the others.
     sync_waiting: [VecDeque<u32>; 2],
@@ -402,6 +397,7 @@ impl Plane {
             lanes: vec![VecDeque::new(); profile.regions.len()],
             paces: false,
             calls_at: NEVER,
+            lookups: Lookups::new(profile.scheduler_lookups_per_cycle.map_or(0, NonZeroU32::get)),
             sync_free: SYNC_ROWS as u16,
             sync_waiting: Default::default(),
             sync_serving: false,

@@ -47,7 +47,8 @@ impl Plane {
             Err(cause) => self.drop_packet(at, cause),
             Ok((instance, columns)) => {
                 self.packets[at].joining = 1;
-                let ready = self.now.max(self.packets[at].ready) + self.timing.pass;
+                let ready = self.now.max(self.packets[at].ready);
+                let ready = self.pass_ends(ready);
                 let copy = self.copy(at, instance, columns, true);
                 self.wheel.at(ready, Event::Dispatch { copy });
             }
@@ -106,10 +107,11 @@ impl Plane {
         let packet = &mut self.packets[at];
         packet.joining = joined.count_ones() as u8;
         packet.holders += (all & !joined).count_ones() as u8;
-        let ready = self.now.max(packet.ready) + self.timing.pass;
+        let ready = self.now.max(packet.ready);
         for (branch, chosen) in branches.chosen.into_iter().enumerate() {
             if let Some((instance, columns)) = chosen {
                 let copy = self.copy(at, instance, columns, joined >> branch & 1 == 1);
+                let ready = self.pass_ends(ready);
                 self.wheel.at(ready, Event::Dispatch { copy });
             }
         }

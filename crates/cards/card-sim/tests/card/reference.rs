@@ -93,7 +93,9 @@ fn graph() -> impl Strategy<Value = Graph> {
 }
 
 fn scenario() -> impl Strategy<Value = Scenario> {
-    let chain = prop::collection::vec((0_u64..80, 5_u64..150), 1..=4);
+    // Those of 150 Gbit/s or more have further limits.
+    let gbps = prop_oneof![4 => 5_u64..150, 1 => 150_u64..170];
+    let chain = prop::collection::vec((0_u64..80, gbps), 1..=4);
     let chains = prop::collection::vec(chain, 1..=8);
     let graphs = prop::collection::vec(graph(), 1..=3);
     let choices = (1_u8..12, any::<bool>(), any::<bool>(), any::<bool>());

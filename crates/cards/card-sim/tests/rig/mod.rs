@@ -23,15 +23,15 @@ use snic_tables::{
 /// An NT: cycles of latency, Gbit/s.
 pub type Nt = (u64, u64);
 
-/// Packets per second that NTs of a bandwidth take: where its last digit is 7, one for each 3,333 bits.
+/// Packets per second that NTs of a bandwidth take: 2 to 20 million from 150 Gbit/s on, any number below and from 160 on.
 pub fn packets_max(gbps: u64) -> Option<NonZeroU32> {
-    NonZeroU32::new(if gbps % 10 == 7 { gbps as u32 * 300_000 } else { 0 })
+    NonZeroU32::new(if (150..160).contains(&gbps) { (gbps as u32 - 149) * 2_000_000 } else { 0 })
 }
 
-/// Traffic with memory of NTs of a bandwidth: where its last digit is 9, 100 bytes for a packet and its bytes.
+/// Traffic with memory of NTs of a bandwidth: of 160 to 169 Gbit/s, 100 bytes for a packet and its bytes.
 pub fn memory_traffic(gbps: u64) -> MemoryTraffic {
-    match gbps % 10 {
-        9 => MemoryTraffic { bytes_per_packet: 100, bytes_per_packet_byte: 1 },
+    match gbps {
+        160..170 => MemoryTraffic { bytes_per_packet: 100, bytes_per_packet_byte: 1 },
         _ => MemoryTraffic::default(),
     }
 }

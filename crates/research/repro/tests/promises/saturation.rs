@@ -1,14 +1,15 @@
 //! Each resource that admission counts, filled by itself on the card model: what is admitted up to its limit is
 //! served, the next DAG is refused with the resource named, and if it is let in all the same, promises break.
 
+use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use snic_card_sim::{MemoryAccess, PlaneOptions, Sizes, TrafficSource};
 use snic_controller::{ControllerSettings, DagView};
 use snic_domain::limits::PAGE_SIZE;
 use snic_domain::{
-    Bandwidth, ByteSize, CardProfile, DagSpec, Edge, Form, FormPreference, NtType, PacketSizes,
-    RegionPass, Resource,
+    Bandwidth, ByteSize, CardProfile, DagSpec, Edge, Form, FormPreference, MemoryTraffic, NtType,
+    PacketSizes, RegionPass, Resource,
 };
 use snic_repro::{NtSequence, Parameters, Setup, Testbed, nt};
 
@@ -36,6 +37,8 @@ struct Case {
     more: usize,
     /// On-board memory of each NT, of which every packet reads and writes all pages.
     memory: ByteSize,
+    /// Further limits of NTs.
+    limits: fn(&mut NtType),
 }
 
 fn of(nts: &[&str], gbps: u64, bytes: u32) -> DagSpec {
@@ -50,7 +53,7 @@ fn fork() -> DagSpec {
     DagSpec { form: FormPreference::Parallel, ..spec }
 }
 
-fn cases() -> [Case; 8] {
+fn cases() -> [Case; 11] {
     [
         // 96 of 100 Gbit/s.
         Case {
@@ -63,6 +66,31 @@ fn cases() -> [Case; 8] {
             ..Case::new(Resource::EgressBandwidth, &[("a", 10, 20)], || of(&["a"], 16, 1_500), 3)
         },
         Case::new(Resource::NtBandwidth, &[("a", 10, 30)], || of(&["a"], 10, 1_500), 3),
+        // 9.8 million packets a second each, of 30 million.
+        Case {
+            limits: |nt| nt.packets_per_second_max = NonZeroU32::new(30_000_000),
+            ..Case::new(Resource::NtPackets, &[("a", 10, 100)], || of(&["a"], 5, 64), 3)
+        },
+        // 128 bytes for each of 9.8 million packets a second: 1.25 of 3.84 GB/s that may be promised of 4.
+        Case {
+            card: |card| card.memory_bytes_per_second = NonZeroU64::new(4_000_000_000),
+            limits: |nt| {
+                nt.memory_traffic =
+                    MemoryTraffic { bytes_per_packet: 64, bytes_per_packet_byte: 1 };
+            },
+            ..Case::new(Resource::MemoryBandwidth, &[("a", 10, 100)], || of(&["a"], 5, 64), 3)
+        },
+        // 27.3 million packets a second in two passes: 54.7 of 240 million look-ups that may be promised of 250.
+        Case {
+            regions: 8,
+            chains: &[&["b", "a"]],
+            ..Case::new(
+                Resource::SchedulerLookups,
+                &[("a", 10, 100), ("b", 10, 100)],
+                || of(&["a", "b"], 14, 64),
+                4,
+            )
+        },
         // Six pages of 2 MiB, two for each tenant.
         Case {
             card: |card| card.memory = ByteSize::from_mib(12),
@@ -113,7 +141,8 @@ impl Case {
     ) -> Self {
         let (card, chains): (fn(&mut CardProfile), &[NtSequence<'_>]) = (|_| {}, &[&["a"]]);
         let (regions, greedy, more, memory) = (1, 0, 1, ByteSize::ZERO);
-        Self { resource, card, regions, nts, chains, spec, fits, greedy, more, memory }
+        let limits = |_: &mut NtType| {};
+        Self { resource, card, regions, nts, chains, spec, fits, greedy, more, memory, limits }
     }
 
     fn card(&self) -> CardProfile {
@@ -127,11 +156,13 @@ impl Case {
 
     fn setup(&self) -> Setup<'static> {
         let nts = self.nts.iter().map(|(name, latency, gbps)| {
-            let nt = nt(name, *latency, Bandwidth::from_gbps(*gbps)).expect("a label");
-            NtType { memory: self.memory, ..nt }
+            let mut nt = nt(name, *latency, Bandwidth::from_gbps(*gbps)).expect("a label");
+            nt.memory = self.memory;
+            (self.limits)(&mut nt);
+            nt
         });
-        let (nts, chains) = (nts.collect(), self.chains.to_vec());
-        Setup { card: self.card(), options: PlaneOptions::default(), nts, chains }
+        let (nts, chains, card) = (nts.collect(), self.chains.to_vec(), self.card());
+        Setup { options: PlaneOptions::of(&card), card, nts, chains }
     }
 
     /// The control plane, and a card of the given profile.
@@ -150,10 +181,13 @@ impl Case {
             ingress: most,
             egress: most,
             memory: ByteSize::from_mib(1_024),
+            memory_bytes_per_second: None,
+            scheduler_lookups_per_cycle: None,
             ..self.card()
         };
         let setup = self.setup();
         let mut nts = setup.nts.clone();
+        nts.iter_mut().for_each(|nt| nt.packets_per_second_max = None);
         if self.resource == Resource::NtBandwidth {
             nts.iter_mut().for_each(|nt| nt.bandwidth_max = most);
         }
