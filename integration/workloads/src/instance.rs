@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles, Dag,
     DagName, Digest, NtType, NtTypeId, RegionId, RegionImage, RegionImages, RegionKind,
-    RegionProfile, SaveArea, Traffic,
+    RegionProfile, SaveArea,
 };
 use snic_planner::{Ledger, PlanCatalogue};
 

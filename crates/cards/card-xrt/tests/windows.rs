@@ -117,6 +117,14 @@ impl Recorded {
         self.write(NT_TAG, tag);
     }
 
+    /// Writes the data of all windows: what they hold after a load is nobody's to say.
+    fn write_all(&mut self, rng: &mut ChaCha8Rng) {
+        for (region, slot) in NTS {
+            self.select(window(region, slot));
+            (0..NT_DATA_WORDS as u32).for_each(|at| self.write(NT_DATA + 4 * at, rng.random()));
+        }
+    }
+
     /// Packets ask for all that is held, word by word where there are few, and for something that is not.
     fn packets(&mut self, rng: &mut ChaCha8Rng) {
         let held = self.model.held();
@@ -160,6 +168,7 @@ fn random(seed: u64, steps: usize, seen: &mut Seen) -> Recorded {
             2 if rng.random_range(0..20) == 0 => {
                 host.lines.push_str("z\n");
                 fill(&mut host.model);
+                host.write_all(&mut rng);
             }
             2..=4 => {
                 let at = rng.random_range(0..NT_DATA_WORDS as u32);
