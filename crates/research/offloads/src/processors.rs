@@ -336,6 +336,7 @@ mod tests {
             let count = |queue| measured.choices.iter().filter(|at| **at == queue).count();
             assert_eq!([count(0), count(1), count(2)], [90, 60, 0], "{arbiter:?}");
             assert!(measured.ends[0] > 0 && measured.ends[2] == 0);
+            assert_eq!(measured.choices[0], 0, "{arbiter:?}: of equals the lower number");
         }
     }
 

@@ -78,6 +78,9 @@ pub struct PlaneOptions {
     pub descriptor_beats: u8,
     /// From where an NT is done to where the scheduler has its credit again, in cycles.
     pub credit_cycles: NonZeroU64,
+    /// From where the last branch of a stage is back to where the scheduler has the packet for the next stage, in cycles:
+    /// what the synchronisation buffer takes.
+    pub sync_cycles: u32,
     /// Largest rate at which the scheduler hands packets to one region.
     pub region_pace: RegionPace,
     /// From an NT's access to on-board memory to the answer on an idle memory, in nanoseconds. The
@@ -128,6 +131,7 @@ impl Default for PlaneOptions {
             descriptor_beats: RegionPass::SUPERNIC.descriptor_beats,
             credit_cycles: NonZeroU64::new(RegionPass::SUPERNIC.credit_return.get())
                 .expect("not zero"),
+            sync_cycles: 0,
             region_pace: RegionPace {
                 packets: RegionPass::SUPERNIC.packets,
                 cycles: RegionPass::SUPERNIC.cycles,
@@ -157,6 +161,8 @@ struct Timing {
     front: u64,
     /// One pass of the scheduler.
     pass: u64,
+    /// Time of a packet in the synchronisation buffer once all its branches are back.
+    sync: u64,
     /// From the last stage to the egress port.
     back: u64,
     /// Bytes of a beat, and of a cell of the packet store.
@@ -174,6 +180,7 @@ impl Timing {
             clock,
             front: around.div_ceil(2),
             pass,
+            sync: u64::from(options.sync_cycles),
             back: around / 2,
             beat_bytes: profile.width_bits / 8,
             memory: clock.cycles_for(options.memory_latency_nanos.into(), 1_000_000_000),

@@ -199,14 +199,15 @@ impl Plane {
         if packet.joining > 0 {
             return;
         }
-        let Packet { failed, next_stage, back, .. } = *packet;
+        let Packet { failed, next_stage, back, synchronised, .. } = *packet;
         self.leave_buffer(at);
         match (failed, named(next_stage).filter(|_| !back)) {
             (Some(cause), _) => self.drop_packet(at, cause),
             (None, None) => self.leave_stages(at),
             (None, Some(next)) => {
                 self.packets[at].stage = next;
-                self.enter_stage(at, self.now);
+                let sync = if synchronised { self.timing.sync } else { 0 };
+                self.enter_stage(at, self.now + sync);
             }
         }
     }

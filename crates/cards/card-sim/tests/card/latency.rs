@@ -3,6 +3,7 @@
 use crate::rig;
 use crate::rig::Rig;
 use proptest::prelude::*;
+use snic_card_sim::PlaneOptions;
 
 const CORE: u64 = 49;
 const PASS: u64 = 16;
@@ -72,6 +73,32 @@ fn figure_11_of_supernic_comes_out_exactly() {
         rig.dag(2, &[&[&[(1, 0b11, 1)], &[(2, 1, 1)]], &[&[(3, 1, 1)]]]);
         assert_eq!(rig.latency_alone(2), parallel);
         rig.check();
+    }
+}
+
+#[test]
+fn a_synchronisation_buffer_that_takes_time_adds_it_between_stages() {
+    // Two branches and then a stage, the other way around, twice two branches, and a chain over two regions.
+    let branch = |region| [(region, 1, 1)];
+    let (one, other, third) = (branch(0), branch(1), branch(2));
+    let pair: &[&[rig::Instance]] = &[&one, &other];
+    let single: &[&[rig::Instance]] = &[&third];
+    for (stages, joins) in [
+        (&[pair, single][..], 1),
+        (&[single, pair][..], 0),
+        (&[pair, single, pair, single][..], 2),
+        (&[single, single][..], 0),
+    ] {
+        let latency = |sync_cycles| {
+            let options = PlaneOptions { sync_cycles, ..PlaneOptions::default() };
+            let mut rig = Rig::with(rig::profile(), 1, options);
+            (0..3).for_each(|region| rig.load(region, &[(10, 100)]));
+            rig.dag(1, stages);
+            let latency = rig.latency_alone(1);
+            rig.drain();
+            latency
+        };
+        assert_eq!(latency(4), latency(0) + 4 * joins, "{stages:?}");
     }
 }
 

@@ -120,6 +120,16 @@ pub(super) const PLANE: &[(Field<PlaneOptions>, &str)] = &[
     ),
     (
         Field {
+            key: "sync_cycles",
+            get: |options| f64::from(options.sync_cycles),
+            set: |options, cycles| options.sync_cycles = cycles as u32,
+            low: 0.0,
+            high: 1e4,
+        },
+        "SuperNIC's thesis, evaluation, in a comment of its source: the synchronization buffer has an overhead of 4 cycles",
+    ),
+    (
+        Field {
             key: "pace_packets",
             get: |options| f64::from(options.region_pace.packets.get()),
             set: |options, n| set_pace(options, at_least_one(n), options.region_pace.cycles.get()),

@@ -23,6 +23,9 @@ pub use table::{ParameterEntry, ParameterSource, entries};
 /// The card of the figures: as large as the SuperNIC paper's.
 const MODEL: &str = "sim-16";
 
+/// Time of SuperNIC's synchronisation buffer between two stages. The product's card has none.
+const SYNC_CYCLES: u32 = 4;
+
 /// One line of the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameter {
@@ -106,7 +109,8 @@ impl Parameters {
         // (4.3, 5.1): its experiments ask for more than ports could promise.
         let card = CardProfile { region_pass: None, ..card };
         let values = entries().map(|entry| (entry.key, entry.default.to_vec())).collect();
-        let (options, changed) = (PlaneOptions::default(), Vec::new());
+        let options = PlaneOptions { sync_cycles: SYNC_CYCLES, ..PlaneOptions::default() };
+        let changed = Vec::new();
         let nic = nic::load()?;
         Ok(Self { card, catalogue, nic, options, values, changed })
     }
