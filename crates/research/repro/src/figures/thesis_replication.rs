@@ -23,7 +23,11 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
         let data = |bound| Expected::predicted(Origin::Data, bound);
         for system in 0..SYSTEMS.len() {
             let bound = ExpectedBound::Share(paper[system], 0.1);
-            outcome.check(format!("{name}: {}", SYSTEMS[system]), "µs", data(bound), ours[system]);
+            // Fig. 19's fit.
+            let is_fitted = at == 0 && system == 0;
+            let expected =
+                if is_fitted { Expected::fitted(Origin::Data, bound) } else { data(bound) };
+            outcome.check(format!("{name}: {}", SYSTEMS[system]), "µs", expected, ours[system]);
             series[system].0.push((at as f64, ours[system]));
             series[system].1.push((at as f64, paper[system]));
         }
@@ -52,7 +56,7 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
     );
     outcome.note(
         "By the card 0.6 µs are added where the authors have none: the product's transport and kv-replication are two functions, and a packet passes \
-         the core once more each way. By the client both workloads stay outside, and in B the card's second write even costs more than the client's. The authors' A has 6.9 µs for \
+         the core once more each way. By the client both workloads stay outside, and in B the card's second write even costs more than the client's, for a store answers a write before it has moved the value. The authors' A has 6.9 µs for \
          a second write, nearly as much as the 7.67 of an operation under load; here clients wait at the store, and with half of their writes at another store they wait less. Their B has 1.81 µs more, which are \
          36 µs for each of the 5 % of operations that write; Clover's cells have the same ratio (A +46 %, B +24 %). A B in which a \
          quarter of the operations writes would have it, but nothing says that it was one.",

@@ -29,11 +29,11 @@ use std::sync::Arc;
 use keys::Names;
 
 use crate::parameters::{
-    CLIO_ANSWERS_FIRST, CLIO_LINK_GBPS, CROWD_CACHE_BYTES, CROWD_PAIR_BYTES, CROWD_RANKS,
-    CROWD_STORE_NS, FIG19_ACK_FRAMES, FIG19_ANSWERS_FIRST, FIG19_BEFORE, FIG19_CACHE_PAIRS,
-    FIG19_CLIENT_NS, FIG19_GIVE_UP_US, FIG19_HIT_NS, FIG19_KEYS, FIG19_LINK_GBPS, FIG19_MOVES_ONE,
-    FIG19_PHY_NS, FIG19_RANKS, FIG19_SEED, FIG19_STORE_GBPS, FIG19_STORE_NS, FIG19_SWITCH_NS,
-    FIG19_THETA, FIG19_USED_LAST, FIG19_VALUE_BYTES, FIG19_WRITE_MOVES, Parameters,
+    CLIO_LINK_GBPS, CROWD_CACHE_BYTES, CROWD_PAIR_BYTES, CROWD_RANKS, CROWD_STORE_NS,
+    FIG19_ACK_FRAMES, FIG19_ANSWERS_FIRST, FIG19_BEFORE, FIG19_CACHE_PAIRS, FIG19_CLIENT_NS,
+    FIG19_GIVE_UP_US, FIG19_HIT_NS, FIG19_KEYS, FIG19_LINK_GBPS, FIG19_MOVES_ONE, FIG19_PHY_NS,
+    FIG19_RANKS, FIG19_SEED, FIG19_STORE_GBPS, FIG19_STORE_NS, FIG19_SWITCH_NS, FIG19_THETA,
+    FIG19_USED_LAST, FIG19_VALUE_BYTES, FIG19_WRITE_MOVES, Parameters,
 };
 
 /// One of YCSB's core workloads.
@@ -191,11 +191,7 @@ impl RunInputs {
 
     /// As in Clio's own evaluation, which has no card and slower links.
     pub fn of_clio(parameters: &Parameters) -> Self {
-        Self {
-            link_bps: parameters.value(&CLIO_LINK_GBPS) * 1e9,
-            answers_writes_first: parameters.value(&CLIO_ANSWERS_FIRST) >= 0.5,
-            ..Self::new(parameters)
-        }
+        Self { link_bps: parameters.value(&CLIO_LINK_GBPS) * 1e9, ..Self::new(parameters) }
     }
 
     /// The same for its memory without a key-value store in it.
