@@ -102,7 +102,7 @@ table! {
         Fitted("FlexPipe, Fig. 4: the ratios to PANIC and the 6.6 µs between longest and shortest latency"),
         "what a unit buffers";
     PANIC_QUEUE_PERCENT = "panic.queue_clock_percent", [50.0], "%", 1.0..=100.0,
-        Fitted("FlexPipe, II: priority queues at a lower clock; half of it gives the 94 Gbit/s of Fig. 3"),
+        Paper("PANIC's public RTL, which FlexPipe ran: a PLL makes 125 MHz for the priority queues of the data path's 250"),
         "clock of the priority queues, of the data path's";
     PANIC_DESCRIPTOR_BEATS = "panic.descriptor_beats", [1.0], "beats", 0.0..=64.0,
         Paper("FlexPipe, II: descriptors go ahead of packets on the data path"),
