@@ -86,8 +86,8 @@ fn fair(parameters: &Parameters) -> QueueArbiter {
     QueueArbiter::BorrowedTime { is_limited: parameters.value(&OSMOSIS_LIMITED) >= 0.5 }
 }
 
-pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
-    let mut outcome = FigureOutcome::default();
+/// Choices of the authors' program beside ours.
+fn compare_choices(outcome: &mut FigureOutcome) -> Result<()> {
     for (name, arbiter, expected) in EXAMPLE {
         let pool = ProcessorPool { processors: EXAMPLE_PROCESSORS, arbiter };
         let choices = pool.run(&example())?.choices;
@@ -97,6 +97,12 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
         let what = format!("Choices that are those of the authors' program, {name}");
         outcome.check(what, "", Expected::predicted(Origin::Data, all), same as f64);
     }
+    Ok(())
+}
+
+pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
+    let mut outcome = FigureOutcome::default();
+    compare_choices(&mut outcome)?;
     let processors = parameters.count(&OSMOSIS_PROCESSORS) as usize;
     let measure =
         |arbiter, queues: &[KernelQueue]| ProcessorPool { processors, arbiter }.run(queues);
@@ -146,6 +152,16 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
     let (turn, fair) = (turn?, fair?);
     table.push(row("in turn", "mix", &turn));
     table.push(row("OSMOSIS", "mix", &fair));
+    compare_mixes(&mut outcome, &turn, &fair);
+    let columns =
+        ["arbiter", "tenants", "Jain's index", "ends, in cycles", "processors while all wait"];
+    outcome.table = DataTable { columns: columns.map(str::to_owned).into(), rows: table };
+    notes(&mut outcome);
+    Ok(outcome)
+}
+
+/// Gains of four tenants beside what the authors have over all their mixes.
+fn compare_mixes(outcome: &mut FigureOutcome, turn: &PoolMeasurement, fair: &PoolMeasurement) {
     let up_to = |most| Expected::predicted(Origin::Published, ExpectedBound::Between(0.1, most));
     let gain = (fair.fairness / turn.fairness - 1.0) * 100.0;
     outcome.check("Mix: fairer by (Jain's index)", "%", up_to(83.0), gain);
@@ -153,11 +169,6 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
         fair.ends.iter().zip(&turn.ends).map(|(ours, old)| 1.0 - *ours as f64 / *old as f64);
     let most = saved.fold(f64::NEG_INFINITY, f64::max) * 100.0;
     outcome.check("Mix: the tenant that gains most is done earlier by", "%", up_to(60.0), most);
-    let columns =
-        ["arbiter", "tenants", "Jain's index", "ends, in cycles", "processors while all wait"];
-    outcome.table = DataTable { columns: columns.map(str::to_owned).into(), rows: table };
-    notes(&mut outcome);
-    Ok(outcome)
 }
 
 fn row(arbiter: &str, tenants: &str, measured: &PoolMeasurement) -> Vec<String> {

@@ -20,7 +20,7 @@ use crate::parameters::{
 };
 use crate::testbed::{Setup, Testbed, nt};
 
-/// What two and four hosts save of the NTs' area and time (`data_conslid_cost`), in percent, for NTs of 20, 30, 60 and
+/// Savings of two and four hosts of the NTs' area and time (`data_conslid_cost`), in percent, for NTs of 20, 30, 60 and
 /// 90 Gbit/s.
 const SAVINGS: [(usize, [f64; 4]); 2] =
     [(2, [7.0, 50.0, 50.0, 50.0]), (4, [31.0, 53.0, 75.0, 75.0])];
@@ -35,7 +35,7 @@ const PEAKS: [(&str, [f64; 3]); 4] = [
     ("Alibaba", [0.0003, 0.0103, 17.097]),
 ];
 const HADOOP: usize = 2;
-/// Of a printed saving, the firewall's NTs and AES's.
+/// Columns of the printed saving: the firewall's NTs and AES's.
 const FIREWALL_AND_AES: [usize; 2] = [3, 1];
 const HOSTS: usize = 4;
 /// The 95th percentile of the standard normal distribution.
