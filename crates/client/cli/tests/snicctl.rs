@@ -714,9 +714,14 @@ fn every_verb_of_types_bitstreams_cards_and_regions_reaches_its_method() {
     fake.answer("CreateNtType", &fixtures::nt_type());
     fine(
         &fake,
-        "nt create acme.x --bandwidth-max 100Gbps --latency-cycles 3 --lut 10 --traffic header",
+        "nt create acme.x --bandwidth-max 100Gbps --latency-cycles 3 --lut 10 --traffic header \
+         --packets-per-second-max 20000000 --memory-bytes-per-packet 64 --memory-bytes-per-packet-byte 2",
     );
-    assert_eq!(fake.asked::<CreateNtTypeRequest>("CreateNtType")[0].nt_type_id, "acme.x");
+    let created = &fake.asked::<CreateNtTypeRequest>("CreateNtType")[0];
+    assert_eq!(created.nt_type_id, "acme.x");
+    let nt = created.nt_type.as_ref().unwrap();
+    let memory = (nt.memory_bytes_per_packet, nt.memory_bytes_per_packet_byte);
+    assert_eq!((nt.packets_per_second_max, memory), (20_000_000, (64, 2)));
     fake.answer(
         "ListNtTypes",
         &ListNtTypesResponse { nt_types: vec![fixtures::nt_type()], ..Default::default() },

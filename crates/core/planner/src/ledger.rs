@@ -105,6 +105,20 @@ impl Ledger {
         self.changes.get()
     }
 
+    /// Takes over from a profile of the same card what its memory moves and how many look-ups its scheduler makes. What
+    /// was promised before stays, even where it is more; nothing is added to it then.
+    pub fn set_limits(&mut self, profile: &CardProfile) {
+        let limits =
+            |of: &CardProfile| (of.memory_bytes_per_second, of.scheduler_lookups_per_cycle);
+        if limits(&self.profile) == limits(profile) {
+            return;
+        }
+        (self.profile.memory_bytes_per_second, self.profile.scheduler_lookups_per_cycle) =
+            limits(profile);
+        self.restored.extend(self.held.keys().map(|name| name.as_ref().clone()));
+        self.changes.increment();
+    }
+
     /// Sets the desired content of a region. It must fit the reservations: in every reserved slot the same
     /// NT with at least the reserved bandwidth.
     ///

@@ -14,9 +14,9 @@ use snic_controller::{
     Event, Outbox, Request,
 };
 use snic_domain::{
-    Area, Bandwidth, Bitstream, BitstreamId, ByteSize, Caller, CardId, CardProfile, Cycles, DagId,
-    DagName, DagSpec, DagState, Digest, NtType, NtTypeId, Quota, RegionImages, RegionKind, Tenant,
-    TenantId, Timestamp, Traffic,
+    Area, Bandwidth, Bitstream, BitstreamId, Caller, CardId, CardProfile, Cycles, DagId, DagName,
+    DagSpec, DagState, Digest, NtType, NtTypeId, Quota, RegionImages, RegionKind, Tenant, TenantId,
+    Timestamp, Traffic,
 };
 use snic_ports::driver::{Deadlines, Session};
 use snic_processors::NicModel;

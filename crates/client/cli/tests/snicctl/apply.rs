@@ -186,6 +186,21 @@ fn what_cannot_be_applied_is_refused_with_its_place(
     assert!(run.stderr.contains(message) && run.stderr.contains(&at), "{}", run.stderr);
 }
 
+#[test]
+fn a_file_states_the_limits_of_an_nt_type() {
+    let fake = Fake::start();
+    fake.refuse("GetNtType", missing("NT type", "ntTypes/kv"));
+    fake.answer("CreateNtType", &NtType::default());
+    let text = "kind: nt-type\nname: kv\npackets_per_second_max: 20000000\nmemory_bytes_per_packet: 64\n\
+                memory_bytes_per_packet_byte: 2\n";
+    let run = with_input(fake.endpoint(), "apply -f -", text);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let created: Vec<CreateNtTypeRequest> = fake.asked("CreateNtType");
+    let nt = created[0].nt_type.as_ref().unwrap();
+    let memory = (nt.memory_bytes_per_packet, nt.memory_bytes_per_packet_byte);
+    assert_eq!((nt.packets_per_second_max, memory), (20_000_000, (64, 2)));
+}
+
 /// The catalogue that ships is a folder, and a bitstream's image lies beside its document.
 #[test]
 fn a_folder_is_applied_with_its_images() {

@@ -1,4 +1,6 @@
-use snic_domain::{Area, Bandwidth, Cycles, Dag, FormPreference};
+use std::num::{NonZeroU32, NonZeroU64};
+
+use snic_domain::{Area, Bandwidth, Cycles, Dag, FormPreference, MemoryTraffic};
 
 use super::*;
 use crate::check_upload;
@@ -106,6 +108,52 @@ fn the_built_in_cards_are_those_of_the_papers_and_the_issue() {
     assert_eq!(sim.configuration_bytes_per_second, 800_000_000);
     assert_eq!(catalogue.card(&name("sim-32")).expect("there").regions.len(), 32);
     assert_eq!(catalogue.card(&name("u281")), None);
+}
+
+/// Limits besides bandwidth are there where a file states them; without their keys there are none, as in files from
+/// before there were such keys.
+#[test]
+fn limits_are_read_where_they_are_stated() {
+    let plain = changed("card", "1", "1").expect("valid");
+    let (card, nt) = (&plain.cards[0], &plain.nt_types[0]);
+    assert_eq!((card.memory_bytes_per_second, card.scheduler_lookups_per_cycle), (None, None));
+    assert_eq!((nt.packets_per_second_max, nt.memory_traffic.is_none()), (None, true));
+    let card = changed(
+        "card",
+        "core_cycles",
+        "memory_bytes_per_second = 7\nscheduler_lookups_per_cycle = 2\ncore_cycles",
+    );
+    let card = &card.expect("valid").cards[0];
+    assert_eq!(card.memory_bytes_per_second.map(NonZeroU64::get), Some(7));
+    assert_eq!(card.scheduler_lookups_per_cycle.map(NonZeroU32::get), Some(2));
+    let nt = changed(
+        "nt",
+        "memory_bytes = 0",
+        "memory_bytes = 0\npackets_per_second_max = 4_294_967_295\nmemory_bytes_per_packet = 16_777_215\n\
+         memory_bytes_per_packet_byte = 255",
+    );
+    let nt = &nt.expect("valid").nt_types[0];
+    assert_eq!(nt.packets_per_second_max, Some(NonZeroU32::MAX));
+    let MemoryTraffic { bytes_per_packet, bytes_per_packet_byte } = nt.memory_traffic;
+    assert_eq!((bytes_per_packet, bytes_per_packet_byte), (16_777_215, 255));
+    for (key, value, part) in [
+        ("packets_per_second_max", "0", "1 to 4294967295 packets/s"),
+        ("packets_per_second_max", "4_294_967_296", "1 to 4294967295 packets/s"),
+        ("memory_bytes_per_packet", "16_777_216", "at most 16777215 bytes"),
+        ("memory_bytes_per_packet_byte", "256", "at most 255 bytes"),
+    ] {
+        let to = format!("memory_bytes = 0\n{key} = {value}");
+        assert_refused("nt", "memory_bytes = 0", &to, &format!("nt:8: nt-types[0].{key}"), part);
+    }
+    for key in ["memory_bytes_per_second", "scheduler_lookups_per_cycle"] {
+        let to = format!("{key} = 0\ncore_cycles");
+        assert_refused("card", "core_cycles", &to, &format!("card:12: {key}"), "no limit");
+    }
+    let catalogue = valid();
+    let known = |card: &CardProfile| {
+        card.memory_bytes_per_second.is_some() && card.scheduler_lookups_per_cycle.is_some()
+    };
+    assert!(catalogue.cards.iter().all(known), "each has its data sheet's");
 }
 
 #[test]

@@ -35,8 +35,8 @@ pub(crate) fn card_appeared(core: &mut Core, tx: &mut Tx, id: CardId, profile: C
     core.cards.opened(&id);
     match core.cards.get(&id).map(|card| card.identify(&profile)) {
         Some(Identity::Same) => {}
-        Some(Identity::OtherSaveArea) => {
-            core.cards.known_mut(&id).set_save_area(tx, profile);
+        Some(Identity::OtherLimits) => {
+            core.cards.known_mut(&id).set_limits(tx, profile);
             Residency::on(core, tx, &id).lose_outside();
         }
         Some(Identity::Other) => {

@@ -24,6 +24,7 @@ mod histories;
 mod identity;
 mod images;
 mod layouts;
+mod limits;
 mod memory;
 mod operations;
 mod operators;

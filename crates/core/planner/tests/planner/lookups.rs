@@ -90,3 +90,26 @@ fn each_branch_of_a_stage_is_looked_up() {
     assert_eq!(lookups(FormPreference::Sequential), 1_953_125);
     assert_eq!(lookups(FormPreference::Parallel), 3 * 1_953_125);
 }
+
+/// A card that did not say it before: what was promised stays, and nothing is added where it is more.
+#[test]
+fn a_limit_that_comes_later_takes_nothing_away() {
+    let mut world = with_two(world(3, 0));
+    let third = small(&chain("a b c", gbps(14)));
+    let plan = world.plan(&name("t1/c"), &third).expect("no limit");
+    world.apply(&name("t1/c"), &plan);
+    let one = NonZeroU32::new(1);
+    let card = CardProfile { scheduler_lookups_per_cycle: one, ..world.ledger.profile().clone() };
+    let changes = world.ledger.changes();
+    world.ledger.set_limits(&card);
+    assert!(world.ledger.changes() > changes, "plans may be others now");
+    world.ledger.check().expect("what is over was promised before");
+    let small_one = small(&chain("c b a", gbps(1)));
+    let refused = world.plan(&name("t1/d"), &small_one).expect_err("246 of 240 million are taken");
+    assert_eq!(refused.shortages[0].resource, Resource::SchedulerLookups, "{refused}");
+    assert!(world.plan(&name("t1/c"), &third).is_ok(), "it keeps what it has");
+    world.ledger.release(&name("t1/c"));
+    assert!(world.plan(&name("t1/d"), &small_one).is_ok(), "there is room again");
+    world.ledger.set_limits(&card);
+    world.ledger.check().expect("a ledger that adds up");
+}

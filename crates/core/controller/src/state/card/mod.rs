@@ -60,8 +60,8 @@ pub(crate) enum ConnectionState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Identity {
     Same,
-    /// It is, and its save area is another one than it was.
-    OtherSaveArea,
+    /// It is, and its save area, or the limits that all of its regions share, are others than they were.
+    OtherLimits,
     /// It has another profile: DAGs were planned for another card.
     Other,
 }
@@ -283,12 +283,17 @@ impl CardMachine {
 impl CardMachine {
     /// Whether a card that was opened under this id is this one.
     pub fn identify(&self, profile: &CardProfile) -> Identity {
-        // The save area is no part of any plan.
-        let planned_for = CardProfile { save_area: profile.save_area, ..self.profile.clone() };
+        // The save area is no part of any plan, and what was planned before the limits were known stays as it is.
+        let planned_for = CardProfile {
+            save_area: profile.save_area,
+            memory_bytes_per_second: profile.memory_bytes_per_second,
+            scheduler_lookups_per_cycle: profile.scheduler_lookups_per_cycle,
+            ..self.profile.clone()
+        };
         match planned_for == *profile {
             false => Identity::Other,
-            true if self.profile.save_area == profile.save_area => Identity::Same,
-            true => Identity::OtherSaveArea,
+            true if self.profile == *profile => Identity::Same,
+            true => Identity::OtherLimits,
         }
     }
 
@@ -298,9 +303,10 @@ impl CardMachine {
         Self::new(id, profile, objective)
     }
 
-    /// Its save area is another one than it was.
-    pub fn set_save_area(&mut self, tx: &mut Tx, profile: CardProfile) {
-        self.profile.save_area = profile.save_area;
+    /// Its save area, or the limits that all of its regions share, are others than they were.
+    pub fn set_limits(&mut self, tx: &mut Tx, profile: CardProfile) {
+        self.profile = profile.clone();
+        self.ledger.set_limits(&profile);
         tx.put(Record::Card(self.id.clone(), CardRecord { profile }));
     }
 
