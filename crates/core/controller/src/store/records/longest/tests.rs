@@ -12,10 +12,10 @@ use snic_domain::limits::{
 use snic_domain::{
     Area, Bandwidth, BindingSpec, BindingTarget, Bitstream, BitstreamId, BoundFunction, ByteSize,
     ChainExplanation, Cycles, DagSpec, DagUid, Description, Digest, Embedding, EmbeddingKind, Form,
-    FormChoice, ID_CHARS_MAX, ImageSignature, Instance, MacAddress, Mapping, Node, NodeId, Notes,
-    NtConfiguration, NtNumber, NtType, OperationId, PortLimits, Quota, RegionImage, RegionImages,
-    RegionKind, Rejection, RejectionReason, Resource, Rule, RuleId, Shortage, Slot, Stage, Tenant,
-    Timestamp, Traffic, VirtualChain, VmId,
+    FormChoice, ID_CHARS_MAX, ImageSignature, Instance, MacAddress, Mapping, MemoryTraffic, Node,
+    NodeId, Notes, NtConfiguration, NtNumber, NtType, OperationId, PortLimits, Quota, RegionImage,
+    RegionImages, RegionKind, Rejection, RejectionReason, Resource, Rule, RuleId, Shortage, Slot,
+    Stage, Tenant, Timestamp, Traffic, VirtualChain, VmId,
 };
 use snic_ports::store::{KEY_BYTES_MAX, check_record};
 
