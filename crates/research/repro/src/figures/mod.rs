@@ -70,6 +70,7 @@ const YCSB_BREAKS: &[Break] = &[
     broken("fig19.clients", "32", "clients that fill the store's link"),
     broken("fig19.store_gbps", "100", "a store's link as fast as the others"),
     broken("fig19.store_moves_one", "0", "a store that moves as many values as come"),
+    broken("fig19.write_moves", "1", "a store that moves what is written as fast as what is read"),
     broken("fig19.cache_pairs", "192", "a cache of the 48 block RAMs of Fig. 6"),
     broken("fig19.hit_ns", "1500", "a cache that takes 1.5 µs"),
     broken("fig19.phy_ns", "0", "a card whose ports take no time"),
@@ -292,6 +293,11 @@ pub const ALL: &[Figure] = &[
         breaks: &[
             broken("fig19.store_gbps", "100", "a store's link as fast as the others"),
             broken("clio.threads", "16", "hosts with twice the threads"),
+            broken(
+                "fig19.store_answers_first",
+                "0",
+                "a store that moves a value before it answers",
+            ),
             broken("fig19.client_ns", "2000", "clients that take 2 µs for an operation"),
         ],
         run: thesis_clio::run,
