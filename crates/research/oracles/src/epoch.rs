@@ -54,7 +54,7 @@ pub fn step(
 }
 
 fn network(topology: &Topology) -> Result<Network, InvalidNetwork> {
-    let mut builder = NetworkBuilder::new(&topology.capacities);
+    let mut builder = NetworkBuilder::new(&topology.capacities).grouped(&topology.groups);
     for tenant in &topology.tenants {
         builder.tenant(tenant.weight);
     }

@@ -217,14 +217,16 @@ fn weight(network: &Network, tenant: usize) -> u64 {
     network.weight(TenantIndex(tenant as u32)).get().into()
 }
 
-/// The largest fraction of any resource that one bit per second of `flow` takes.
+/// The largest fraction of any group of resources that one bit per second of `flow` takes.
 fn dominant<N: Number>(network: &Network, flow: usize) -> N {
     let one = number::<N>(Cost::ONE.raw().into());
     let mut largest = N::zero();
-    for (resource, cost) in costs(network, flow) {
-        let capacity = network.capacities()[resource];
+    for (first, _) in costs(network, flow) {
+        let (group, capacity) = network.group(first);
         if capacity > 0 {
-            let part = number::<N>(cost.raw().into()) / (number::<N>(capacity) * one.clone());
+            let own = costs(network, flow).filter(|(k, _)| network.group(*k).0 == group);
+            let cost: u64 = own.map(|(_, cost)| u64::from(cost.raw())).sum();
+            let part = number::<N>(cost) / (number::<N>(capacity) * one.clone());
             largest = if part > largest { part } else { largest };
         }
     }

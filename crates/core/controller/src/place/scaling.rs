@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  scale out ── plan for more, what serves now stays ──► regions load ──► one flip ──► old rows go
-//!     └ no place: somebody above its fair share gives instances up, and it is tried again
+//!     └ no place: somebody above its fair share gives instances up, or of a region that both can use what is beyond its
+//!       share, and it is tried again
 //!  scale in ─── plan for less, on what is loaded ──────► one flip; the chain stays as a victim
 //! ```
 //!
@@ -10,18 +11,20 @@
 //! once, without stopping anybody's traffic, because the regions of the smaller placement stay loaded. For burst
 //! no DAG stops either: one that keeps state gets only what it can have while its state stays where it is.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use snic_autoscaler::{DagCapacity, Decision, Holder, decide_early, is_near, is_over, pick};
 use snic_domain::limits::DAG_BANDWIDTH_MAX;
 use snic_domain::{Bandwidth, CardId, CardProfile, Dag, DagName, RegionId};
+use snic_planner::{Effort, PlanRequest, plan_within};
 
 use crate::place::placement;
 use crate::place::placement::Handover;
 use crate::place::residency::takes_state_along;
 use crate::protocol::{Admission, Choice, LogKind, Preemption};
 use crate::state::Core;
-use crate::state::dags::DagEntry;
+use crate::state::dags::{DagEntry, DagNumber};
 use crate::state::epoch::{Flows, of_engine};
 use crate::state::meter::{Changes, LogDecision, NoPlace, Scaling, ScalingInput};
 use crate::store::records::{Placement, regions_of};
@@ -40,6 +43,13 @@ struct ScalingDecision {
     decision: Decision,
     /// Input of the decision.
     chain: DagCapacity,
+}
+
+/// A DAG that is below its fair share, and found no place for more.
+struct AskingDag<'a> {
+    name: &'a DagName,
+    /// Bandwidths that were tried.
+    sizes: [Bandwidth; 4],
 }
 
 /// Result of a decision to give a DAG more or fewer instances.
@@ -61,6 +71,9 @@ struct Cause {
 
 /// Monitor periods that pass after a scale-out found no place, before it is tried again.
 const RETRY_PERIODS: u32 = 5;
+
+/// Number of DAGs above their fair share that are tried for one below its own; each takes two plans.
+const GIVERS_TRIED_MAX: usize = 4;
 
 /// Looks at every DAG of a card whose monitor period ended with this sample.
 pub(crate) fn scale(core: &mut Core, tx: &mut Tx, id: &CardId, span: Duration) {
@@ -161,9 +174,10 @@ fn carry_out(
         Decision::Keep => ScalingOutcome::NotNow,
         Decision::ScaleOut { to, why } => {
             let cause = Cause { kind: LogKind::ScaleOut, why: why.to_string() };
-            let scaled = scale_out(core, tx, &name, &sizes(to, &chain), cause);
+            let asking = AskingDag { name: &name, sizes: sizes(to, &chain) };
+            let scaled = scale_out(core, tx, &name, &asking.sizes, cause);
             if scaled == ScalingOutcome::NoPlace {
-                no_place(core, tx, id, &name, round);
+                no_place(core, tx, id, &asking, round);
             }
             scaled
         }
@@ -343,9 +357,17 @@ fn shrunk(core: &mut Core, tx: &mut Tx, name: &DagName, before: &Placement, caus
 }
 
 /// A scale-out found no place: who is above its fair share gives instances up for it.
-fn no_place(core: &mut Core, tx: &mut Tx, id: &CardId, name: &DagName, round: &mut ScalingRound) {
+fn no_place(
+    core: &mut Core,
+    tx: &mut Tx,
+    id: &CardId,
+    asking: &AskingDag<'_>,
+    round: &mut ScalingRound,
+) {
+    let name = asking.name;
     let given = core.policies.current().autoscaling.context_switch
         && switch(core, tx, id, name, round) == ScalingOutcome::Begun;
+    let given = given || give_part(core, tx, id, asking) == ScalingOutcome::Begun;
     let wait = if given { Duration::ZERO } else { round.period * RETRY_PERIODS };
     let now = core.now();
     let meter = core.dags.meter_mut(name);
@@ -409,6 +431,63 @@ fn switch(
         ScalingOutcome::NoPlace | ScalingOutcome::NotNow => round.givers = Some(givers),
     }
     done
+}
+
+/// Has a DAG give up what it holds beyond its fair share, less than an instance, where the one that asks finds a place by that in
+/// what is loaded. The regions of both stay as they are, so this is no context switch.
+fn give_part(core: &mut Core, tx: &mut Tx, id: &CardId, asking: &AskingDag<'_>) -> ScalingOutcome {
+    let longest = reconfiguration_max(core.cards.known(id).profile());
+    let residency = core.policies.current().autoscaling.residency(longest);
+    let now = core.now();
+    let flows = core.loops.known(id).flows().expect("a DAG is scaled by what its engine came to");
+    let excess = |number: &DagNumber| {
+        let entry = core.dags.at(*number)?;
+        let chain = chain(&flows, entry.meter().flow_of(flows.number)?, entry)?;
+        let to = chain.fair.max(chain.admitted);
+        let gives = is_over(chain.holds, to)
+            && instances(to, chain.unit) == instances(chain.holds, chain.unit)
+            && now.since(chain.settled) >= residency
+            && entry.is_at_rest()
+            && entry.name().tenant != asking.name.tenant;
+        gives.then(|| (Reverse(chain.holds.saturating_sub(to)), entry.name().clone(), to))
+    };
+    let mut givers: Vec<_> = flows.numbers.iter().filter_map(excess).collect();
+    givers.sort();
+    for (_, giver, to) in givers.into_iter().take(GIVERS_TRIED_MAX) {
+        if !core.planning.may_begin() {
+            break;
+        }
+        if would_help(core, &giver, to, asking) {
+            let why = format!("its fair share is {to}, and another DAG is below its own");
+            return shrink(core, tx, &giver, to, Cause { kind: LogKind::ScaleIn, why });
+        }
+    }
+    ScalingOutcome::NoPlace
+}
+
+/// Whether one DAG finds a place in what is loaded once another one holds no more than `to`.
+fn would_help(core: &Core, giver: &DagName, to: Bandwidth, asking: &AskingDag<'_>) -> bool {
+    let Some((_, less)) = plan_for(core, giver, to) else { return false };
+    let entry = core.dags.known(asking.name);
+    let Some(now) = entry.desired().filter(|now| now.mapping.card == less.card) else {
+        return false;
+    };
+    let mut ledger = core.cards.known(&less.card).ledger().clone();
+    if !less.plan.loads.is_empty() || ledger.hold(giver, less.plan.reservation).is_err() {
+        return false;
+    }
+    let effort = Effort::new();
+    let has_place = |size: &Bandwidth| {
+        let mut spec = entry.spec().clone();
+        spec.bandwidth = round_up_to_kbps(*size).min(DAG_BANDWIDTH_MAX);
+        let Ok(dag) = Dag::new(spec) else { return false };
+        let request = PlanRequest { name: asking.name, dag: &dag, previous: Some(&now.mapping) };
+        let plan = plan_within(&ledger, core.registry.catalogue(), &request, &effort);
+        plan.is_ok_and(|plan| plan.loads.is_empty())
+    };
+    let found = asking.sizes.iter().filter(|size| is_over(**size, now.holds())).any(has_place);
+    core.planning.planned(&effort);
+    found
 }
 
 /// Carries an admission out: takes back what it says, then gives the DAG its place.

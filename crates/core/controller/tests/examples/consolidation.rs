@@ -190,7 +190,7 @@ pub fn consolidated() -> World {
 }
 
 /// An empty card whose DAGs are moved together after a while.
-pub fn consolidating() -> World {
+fn consolidating() -> World {
     let mut world = World::new();
     let consolidation =
         ConsolidationSettings { after: Some(AFTER), ..ConsolidationSettings::default() };

@@ -28,6 +28,7 @@ mod limits;
 mod memory;
 mod operations;
 mod operators;
+mod parts;
 mod properties;
 mod recovery;
 mod regions;

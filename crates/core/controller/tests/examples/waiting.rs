@@ -6,11 +6,11 @@ use std::time::Duration;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use snic_controller::{CallId, Command, ControlError, Event, Request};
+use snic_controller::{CallId, Command, ControlError, ControllerSettings, Event, Request};
 use snic_domain::limits::CALLER_HELD_MAX;
-use snic_domain::{Bandwidth, Caller, DagSpec, DagState};
+use snic_domain::{Bandwidth, Caller, DagSpec, DagState, RegionState};
 
-use super::consolidation::{consolidated, consolidating};
+use super::consolidation::consolidated;
 use crate::support::card::TinyCard;
 use crate::support::things::{
     bitstream, caller, card_id, create, dag, delete, profile, spec, update, widen_quota,
@@ -180,12 +180,14 @@ fn after_a_crash_a_waiting_request_has_had_no_effect() {
 fn fill(seed: u64) -> (usize, usize) {
     const NTS: [&str; 6] = ["nat", "firewall", "cache", "aes", "lb", "vpn"];
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let mut world = consolidating();
+    let mut world = World::empty();
+    world.settings = ControllerSettings::default();
     let mut wide = profile();
     wide.regions = vec![wide.regions[0].clone(); 32];
     world.cards.insert(card_id(), TinyCard::new(wide));
     world.restart();
     world.settle();
+    world.fill();
     world.ask(widen_quota()).expect("valid");
     let mut sequences: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     while sequences.len() < 20 {
@@ -213,7 +215,8 @@ fn fill(seed: u64) -> (usize, usize) {
         });
         if let Err(why) = answer {
             let states = world.region_states();
-            println!("seed {seed}: acme/d{number} is refused: {why}; {states:?}");
+            let free = states.iter().filter(|state| **state == RegionState::Free).count();
+            println!("seed {seed}: acme/d{number} is refused beside {free} free regions: {why}");
             refused += 1;
         }
     }

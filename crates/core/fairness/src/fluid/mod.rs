@@ -10,7 +10,7 @@
 //!    feasible. If it is not feasible (a region was lost), the flows through the short resource share
 //!    it as in step 2, and [`Rates::guaranteed`] is `false`; all other flows keep their guarantee.
 //! 2. **Spare capacity**, by water-filling. A tenant's share is Σ over its flows of rate × the flow's
-//!    *dominant cost*: the largest fraction of any resource that one bit per second takes. Shares
+//!    *dominant cost*: the largest fraction of any resource that one bit per second takes, all instances of an NT being one resource. Shares
 //!    rise in proportion to the weights; a tenant's flows progress together, in proportion to the
 //!    load they still miss. A flow stops when its load is served or a resource it uses is full; the
 //!    tenant's other flows then get its part of the tenant's growth. [`Spare`] selects where

@@ -78,6 +78,16 @@ pub enum InvalidNetwork {
         /// Number of tenants.
         tenants: usize,
     },
+    /// A group is named after a resource that does not exist.
+    #[error(
+        "a group of resources has number {resource}, but the network has {resources} resources"
+    )]
+    UnknownGroup {
+        /// The number of the group.
+        resource: usize,
+        /// Number of resources.
+        resources: usize,
+    },
     /// A flow names a resource that does not exist.
     #[error("flow {flow} uses resource {resource}, but the network has {resources} resources")]
     UnknownResource {
@@ -188,6 +198,7 @@ impl<T: Copy> Lists<T> {
 #[derive(Debug, Clone)]
 pub struct Network {
     pub(super) capacities: Vec<u64>,
+    groups: ResourceGroups,
     pub(super) weights: Vec<Weight>,
     /// Tenant of each flow.
     pub(super) tenant_of: Vec<u32>,
@@ -211,10 +222,52 @@ pub struct Network {
     pub(super) flows: Lists<u32>,
 }
 
+/// Resources that count as one where shares are compared, such as all instances of an NT: otherwise the share of a flow
+/// would depend on the instances over which its packets are spread.
+#[derive(Debug, Clone, Default)]
+struct ResourceGroups {
+    /// Group of each resource.
+    of: Vec<u32>,
+    /// Capacity of each group.
+    capacities: Vec<u64>,
+}
+
+impl ResourceGroups {
+    /// Resources without a group are alone.
+    fn new(groups: &[u32], capacities: &[u64]) -> Self {
+        let of: Vec<u32> = (0_u32..)
+            .zip(capacities)
+            .map(|(k, _)| groups.get(k as usize).copied().unwrap_or(k))
+            .collect();
+        let mut sums = vec![0_u64; capacities.len()];
+        for (group, capacity) in of.iter().zip(capacities) {
+            sums[*group as usize] = sums[*group as usize].saturating_add(*capacity);
+        }
+        Self { of, capacities: sums }
+    }
+
+    /// The largest fraction of any group that one bit per second takes. `sums` is zero for every group, before and
+    /// after. Time O(uses).
+    fn dominant(&self, uses: &[ResourceUse], sums: &mut [u64]) -> f64 {
+        for used in uses {
+            sums[self.of[used.resource as usize] as usize] += u64::from(used.cost);
+        }
+        let fraction = |used: &ResourceUse| {
+            let group = self.of[used.resource as usize] as usize;
+            match (std::mem::take(&mut sums[group]), self.capacities[group]) {
+                (_, 0) => 0.0,
+                (cost, capacity) => cost as f64 / f64::from(Cost::ONE.0) / capacity as f64,
+            }
+        };
+        uses.iter().map(fraction).fold(0.0, f64::max)
+    }
+}
+
 /// A network under construction.
 #[derive(Debug, Clone, Default)]
 pub struct NetworkBuilder {
     capacities: Vec<u64>,
+    groups: Vec<u32>,
     weights: Vec<Weight>,
     /// Tenant of each flow, and where its costs end.
     flows: Vec<(TenantIndex, usize)>,
@@ -227,6 +280,14 @@ impl NetworkBuilder {
     /// use a resource of capacity zero get nothing.
     pub fn new(capacities: &[u64]) -> Self {
         Self { capacities: capacities.to_vec(), ..Self::default() }
+    }
+
+    /// Counts resources as one where shares are compared: `groups` has of each the number of the first one of its group.
+    /// Those that it does not have are alone. Capacities are still kept one by one.
+    #[must_use]
+    pub fn grouped(mut self, groups: &[u32]) -> Self {
+        self.groups = groups.to_vec();
+        self
     }
 
     /// Adds a tenant; the first is tenant 0.
@@ -248,10 +309,12 @@ impl NetworkBuilder {
     /// # Errors
     ///
     /// [`InvalidNetwork`] if a limit is exceeded, or a flow names a tenant or a resource that was not
-    /// added.
+    /// added, or a group does.
     pub fn build(self) -> Result<Network, InvalidNetwork> {
         self.check()?;
-        let Self { capacities, weights, flows, mut costs } = self;
+        let Self { capacities, groups, weights, flows, mut costs } = self;
+        let groups = ResourceGroups::new(&groups, &capacities);
+        let mut sums = vec![0; capacities.len()];
         let mut uses = Lists::with_capacity(flows.len());
         let mut dominant = Vec::with_capacity(flows.len());
         let (mut rest, mut from) = (&mut costs[..], 0);
@@ -259,8 +322,7 @@ impl NetworkBuilder {
             let (own, others) = rest.split_at_mut(end - from);
             (rest, from) = (others, *end);
             push_merged(&mut uses, own, &capacities);
-            let merged = uses.last();
-            dominant.push(merged.iter().map(|u| u.fraction).fold(0.0, f64::max));
+            dominant.push(groups.dominant(uses.last(), &mut sums));
         }
         let tenant_of: Vec<u32> = flows.iter().map(|(tenant, _)| tenant.0).collect();
         let users = Lists::grouped(
@@ -301,6 +363,7 @@ impl NetworkBuilder {
             shared_bottlenecks,
             unshared_uses,
             capacities,
+            groups,
             weights,
             tenant_of,
             dominant,
@@ -336,12 +399,16 @@ impl NetworkBuilder {
         if let Some(&(what, given, limit)) = counts.iter().find(|(_, given, limit)| given > limit) {
             return Err(InvalidNetwork::TooMany { what, given, limit });
         }
+        let resources = self.capacities.len();
+        if let Some(&resource) = self.groups.iter().find(|group| **group as usize >= resources) {
+            let resource = resource as usize;
+            return Err(InvalidNetwork::UnknownGroup { resource, resources });
+        }
         for (flow, (tenant, costs)) in self.each().enumerate() {
             let (tenant, tenants) = (tenant.0, self.weights.len());
             if tenant as usize >= tenants {
                 return Err(InvalidNetwork::UnknownTenant { flow, tenant, tenants });
             }
-            let resources = self.capacities.len();
             if let Some(&(resource, _)) = costs.iter().find(|(k, _)| *k >= resources) {
                 return Err(InvalidNetwork::UnknownResource { flow, resource, resources });
             }
@@ -401,6 +468,12 @@ impl Network {
     /// Capacity of each resource.
     pub fn capacities(&self) -> &[u64] {
         &self.capacities
+    }
+
+    /// Group of a resource, and capacity of all resources in it together: see [`NetworkBuilder::grouped`].
+    pub fn group(&self, resource: usize) -> (usize, u64) {
+        let group = self.groups.of[resource] as usize;
+        (group, self.groups.capacities[group])
     }
 
     /// Number of tenants.

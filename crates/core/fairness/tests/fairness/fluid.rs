@@ -52,6 +52,35 @@ fn weights_divide_one_resource() {
     );
 }
 
+/// Three instances of an NT that serve 100 each, and two tenants whose packets are spread over them in other parts. Computed
+/// by hand: all of 300 is half for each.
+#[test]
+fn a_share_does_not_depend_on_the_instances_that_serve_it() {
+    let spread = [vec![(0, 1, 2), (2, 1, 2)], vec![(0, 1, 6), (1, 4, 6), (2, 1, 6)]];
+    let network = |groups: &[u32]| {
+        let mut builder = NetworkBuilder::new(&[100_000_000; 3]).grouped(groups);
+        for parts in &spread {
+            let tenant = builder.tenant(Weight::ONE);
+            let costs = parts.iter().map(|(k, part, all)| (*k, Cost::from_ratio(*part, *all)));
+            builder.flow(tenant, &costs.collect::<Vec<_>>());
+        }
+        builder.build().expect("valid")
+    };
+    let greedy = [demand(GBPS, 0); 2];
+    let mbps = |groups: &[u32]| {
+        let network = network(groups);
+        let got = rates(&network, &greedy);
+        let expected = oracle::solve::<f64>(&network, Spare::LevelShares, &greedy);
+        assert!(got.iter().zip(expected).all(|(a, b)| (*a as f64 - b).abs() < 1_000.0), "{got:?}");
+        got.iter().map(|bps| (bps + 500_000) / 1_000_000).collect::<Vec<_>>()
+    };
+    assert_eq!(mbps(&[0, 0, 0]), [150, 150]);
+    // Instance by instance the second one's largest part is larger, so it would have less.
+    assert_eq!(mbps(&[]), [160, 120]);
+    let unknown = NetworkBuilder::new(&[1, 1]).grouped(&[0, 2]).build().expect_err("two resources");
+    assert_eq!(unknown, InvalidNetwork::UnknownGroup { resource: 2, resources: 2 });
+}
+
 #[test]
 fn without_contention_everybody_has_its_load() {
     let network = network(&[12 * GBPS], &[(1, &[0]), (2, &[0])]);

@@ -197,7 +197,7 @@ fn judge(seed: u64) -> Judged {
             broken.push(format!("{}: {seen:?}", words(spec)));
         }
     }
-    let (admitted, refused, gbps) = (set.dags.len(), set.refused, set.gbps());
+    let (admitted, refused, gbps) = (set.dags.len(), set.refused.len(), set.gbps());
     Judged { broken, admitted, refused, gbps }
 }
 

@@ -117,7 +117,8 @@ pub struct Load {
 pub struct Set {
     testbed: Testbed,
     pub dags: Vec<(DagView, DagSpec)>,
-    pub refused: usize,
+    /// What was refused, with the number of DAGs that had been admitted by then.
+    pub refused: Vec<(usize, DagSpec)>,
     pub random: Random,
 }
 
@@ -138,7 +139,7 @@ impl Set {
             catalogue.map(|chain| chain.nts.iter().map(NtTypeId::as_str).collect()).collect();
         let chains: Vec<NtSequence<'_>> = chains.iter().map(Vec::as_slice).collect();
         let mut testbed = testbed_of(&chains, regions);
-        let (mut dags, mut refused) = (Vec::new(), 0);
+        let (mut dags, mut refused) = (Vec::new(), Vec::new());
         for (number, spec) in specs.into_iter().enumerate() {
             let tenant = format!("t{number}");
             testbed.tenant(&tenant, 1).expect("a tenant");
@@ -146,7 +147,7 @@ impl Set {
                 Ok(dag) => dags.push((dag, spec)),
                 Err(why) => {
                     assert!(why.to_string().contains("refuses"), "{spec:?}: {why}");
-                    refused += 1;
+                    refused.push((dags.len(), spec));
                 }
             }
         }

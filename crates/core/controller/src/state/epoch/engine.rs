@@ -38,7 +38,7 @@ impl Engine {
     /// # Errors
     /// The topology names a tenant or a resource that it does not have, or has more of them than an index counts.
     pub fn new(topology: Topology, rules: Fairness) -> Result<Self, InvalidNetwork> {
-        let mut builder = NetworkBuilder::new(&topology.capacities);
+        let mut builder = NetworkBuilder::new(&topology.capacities).grouped(&topology.groups);
         for tenant in &topology.tenants {
             builder.tenant(tenant.weight);
         }

@@ -50,6 +50,9 @@ pub fn area_per_bps(part: u64, maximum: Bandwidth) -> u64 {
 pub struct Topology {
     /// Capacity of each resource, in bits per second. Those of regions first: see [`OF_REGIONS`].
     pub capacities: Vec<u64>,
+    /// Number of the first resource that is an instance of the same: shares are of all of them together. Empty: each
+    /// resource is alone.
+    pub groups: Vec<u32>,
     /// Area that can be given out, in [`AREA_UNITS`]: more than there is where tenants use different
     /// NTs of one region, for each of them is charged as if it were alone. Less than all counts as
     /// all.

@@ -121,7 +121,7 @@ pub(super) struct FormerTopology {
     tenants: Vec<TenantId>,
     /// Slots that each of these tenants used.
     used: Vec<UsedSlots>,
-    capacities: Vec<u64>,
+    capacities: (Vec<u64>, Vec<u32>),
     flows: Vec<Option<NamedFlow>>,
     /// Regions that hold something else now, a bit for each.
     changed: u32,
@@ -146,14 +146,14 @@ impl FormerTopology {
             engine,
             tenants: names.tenants,
             used: names.used,
-            capacities: topology.capacities,
+            capacities: (topology.capacities, topology.groups),
             flows: flows.map(named).collect(),
             changed,
         })
     }
 
     /// Capacities of all resources, where no region holds something else.
-    pub fn capacities(&mut self) -> Option<Vec<u64>> {
+    pub fn capacities(&mut self) -> Option<(Vec<u64>, Vec<u32>)> {
         (self.changed == 0).then(|| std::mem::take(&mut self.capacities))
     }
 

@@ -124,10 +124,12 @@ impl OnCard<'_> {
         mut former: Option<FormerTopology>,
     ) -> NamedTopology {
         let profile = self.card.profile();
-        let capacities = former.as_mut().and_then(FormerTopology::capacities);
+        let kept = former.as_mut().and_then(FormerTopology::capacities);
+        let (capacities, groups) = kept.unwrap_or_else(|| (self.capacities(), self.groups()));
         let mut named = NamedTopology {
             topology: Topology {
-                capacities: capacities.unwrap_or_else(|| self.capacities()),
+                capacities,
+                groups,
                 memory: profile.memory.get() / PAGE_SIZE.get(),
                 ..Topology::default()
             },
@@ -221,6 +223,21 @@ impl OnCard<'_> {
         capacities[EGRESS] = self.card.profile().egress.get();
         capacities[STORE] = store_capacity(self.card.profile());
         capacities
+    }
+
+    /// Resources whose shares are those of all together: the instances of each NT, and the ports of regions.
+    fn groups(&self) -> Vec<u32> {
+        let mut groups: Vec<u32> = (0..RESOURCES as u32).collect();
+        groups[PORTS..OF_REGIONS].fill(PORTS as u32);
+        let mut first: BTreeMap<&NtTypeId, u32> = BTreeMap::new();
+        for region in self.card.region_ids().take(REGIONS_MAX) {
+            let nts = self.card.ledger().content(region).map_or(&[][..], |content| &content.nts);
+            for (number, nt) in (0..).map(Slot).zip(nts).take(CHAIN_SLOTS_MAX) {
+                let own = slot(region, number);
+                groups[own] = *first.entry(nt).or_insert(own as u32);
+            }
+        }
+        groups
     }
 
     fn flow(&self, entry: &DagEntry, placement: &Placement, area_uses: &[AreaUse]) -> DagFlow {
