@@ -320,11 +320,11 @@ fn nts_short(view: &View<'_>) -> SmallVec<[NtShort; 2]> {
 /// Their shortages: bandwidth of loaded instances, and regions for more instances.
 fn nt_shortages(view: &View<'_>, nts: &[NtShort]) -> Vec<Shortage> {
     let mut shortages = Vec::with_capacity(nts.len() + 1);
-    let of_bits = keys_short_of_bits(view);
+    let of_packets = keys_short_of_packets(view, nts);
     for short in nts {
-        let resource = match of_bits.contains(&short.total.key) {
-            true => Resource::NtBandwidth,
-            false => Resource::NtPackets,
+        let resource = match of_packets.contains(&short.total.key) {
+            true => Resource::NtPackets,
+            false => Resource::NtBandwidth,
         };
         push_shortages_of_nt(view.job, short, resource, &mut shortages);
     }
@@ -413,10 +413,20 @@ fn push_shortages_of_nt(
     }
 }
 
-/// The NTs that are short of bandwidth, whatever packets their instances take.
-fn keys_short_of_bits(view: &View<'_>) -> SmallVec<[NtKey; 2]> {
-    let job = view.job.bits_only();
-    nts_short(&View::new(&job)).iter().map(|short| short.total.key).collect()
+/// Those of the NTs that would not be short if their instances took any number of packets.
+fn keys_short_of_packets(view: &View<'_>, nts: &[NtShort]) -> SmallVec<[NtKey; 2]> {
+    let has_limit = |short: &&NtShort| {
+        let nt = view.job.catalogue.nt(&view.job.dag().nodes()[short.total.first].nt);
+        nt.is_some_and(|nt| nt.packets_per_second_max.is_some())
+    };
+    let mut keys: SmallVec<[NtKey; 2]> =
+        nts.iter().filter(has_limit).map(|short| short.total.key).collect();
+    if !keys.is_empty() {
+        let job = view.job.bits_only();
+        let of_bits = nts_short(&View::new(&job));
+        keys.retain(|key| of_bits.iter().all(|short| short.total.key != *key));
+    }
+    keys
 }
 
 /// Bandwidth of one NT gained by loading every region that can be loaded.
