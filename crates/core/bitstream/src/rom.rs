@@ -530,7 +530,8 @@ mod tests {
 
     #[test]
     fn the_largest_rom_fits_in_one_frame() {
-        let rom = ChainRom::new(vec![aes(); CHAIN_SLOTS_MAX]).expect("valid");
+        let limited = SlotRom { packets_per_second: NonZeroU32::new(1), ..aes() };
+        let rom = ChainRom::new(vec![limited; CHAIN_SLOTS_MAX]).expect("valid");
         let rom = rom.of_build(ChainIdentity::from_words([1, 2, 3, 4]));
         assert_eq!(rom.encode().len(), ROM_WORDS_MAX);
         assert_eq!(ChainRom::decode(&rom.encode()), Ok(rom));
@@ -553,7 +554,8 @@ mod tests {
             ChainRom::decode(&words)
         };
         assert_eq!(with(0, 7), Err(InvalidRom::Magic { found: 7 }));
-        assert_eq!(with(1, 3 << 16 | 2), Err(InvalidRom::Version { version: 3 }));
+        assert_eq!(with(1, 5 << 16 | 2), Err(InvalidRom::Version { version: 5 }));
+        assert_eq!(with(1, 3 << 16 | 2), Err(InvalidRom::Cut { needed: 15, words: 11 }));
         assert_eq!(with(1, 2 << 16 | 2), Err(InvalidRom::Cut { needed: 15, words: 11 }));
         assert_eq!(with(1, 1 << 16), Err(InvalidRom::Slots { slots: 0 }));
         assert_eq!(with(1, 1 << 16 | 9), Err(InvalidRom::Slots { slots: 9 }));

@@ -207,6 +207,12 @@ fn nts_behave_as_registered() {
     let mut world = World::new();
     world.nt("firewall").traffic = Traffic::Payload;
     assert_refused(&world, "nts[0]", &["traffic payload", "header-only"]);
+    let mut world = World::new();
+    world.nt("aes").packets_per_second_max = std::num::NonZeroU32::new(9);
+    assert_refused(&world, "nts[1]", &["packet rate 9 packets/s", "no limit"]);
+    let mut world = World::new();
+    world.nt("aes").memory_traffic.bytes_per_packet = 64;
+    assert_refused(&world, "nts[1]", &["memory traffic 64 bytes a packet", "0 bytes a packet"]);
 }
 
 #[test]
