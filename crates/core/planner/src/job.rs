@@ -169,7 +169,7 @@ impl<'a> Job<'a> {
     pub(crate) fn nt_kbps(&self, region: RegionId, slot: Slot) -> u64 {
         let bandwidth = self.ledger.residual(region, slot) + self.own(region, slot);
         let packets = self.ledger.packets_left(region, slot, self.own_packets(region, slot));
-        self.work.nt_kbps(bandwidth, packets)
+        self.work.nt_kbps(kbps(bandwidth), packets)
     }
 
     /// Rest of a region's port for the DAG, in kbit/s of it.

@@ -9,7 +9,7 @@ use snic_domain::{RegionId, Slot};
 
 use crate::catalogue::{ChainSlot, PhysicalChain};
 use crate::classes::{Class, classes};
-use crate::job::{Job, from_kbps};
+use crate::job::{Job, from_kbps, kbps};
 use crate::nt_key::NtKey;
 use crate::region::{RegionCondition, RegionEntry};
 use crate::work::{self, Work};
@@ -346,7 +346,7 @@ fn for_each_path(
 /// through may be less.
 pub(crate) fn fresh_bandwidth(chain: &PhysicalChain, key: NtKey, work: &Work) -> u64 {
     let alike = chain.slots.iter().filter(|slot| slot.key == key);
-    let of = |slot: &ChainSlot| work.nt_kbps(slot.bandwidth_max, slot.packets_max);
+    let of = |slot: &ChainSlot| work.nt_kbps(kbps(slot.bandwidth_max), slot.packets_max);
     alike.map(of).fold(0, u64::saturating_add)
 }
 
@@ -362,7 +362,7 @@ pub(crate) fn fresh_capacity(chain: &PhysicalChain, keys: &[NtKey], work: &Work)
 fn fresh(chain: &PhysicalChain, work: &Work) -> [u64; CHAIN_SLOTS_MAX] {
     let mut free = [0; CHAIN_SLOTS_MAX];
     for (free, slot) in free.iter_mut().zip(&chain.slots) {
-        *free = work.nt_kbps(slot.bandwidth_max, slot.packets_max);
+        *free = work.nt_kbps(kbps(slot.bandwidth_max), slot.packets_max);
     }
     free
 }

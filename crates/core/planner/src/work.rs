@@ -26,7 +26,6 @@ use snic_domain::{Bandwidth, CardProfile, Dag, DagSpec, NtType, PacketSizes, Reg
 
 use crate::PlanCatalogue;
 use crate::catalogue::ChainSlot;
-use crate::job::kbps;
 use crate::memory_rate::MemoryUse;
 use crate::stay::{PacketOccupancy, Transit};
 
@@ -285,9 +284,9 @@ impl Work {
         ratio(left, self.bits, self.packets.saturating_mul(1_000))
     }
 
-    /// Bandwidth of an NT of which so much is left, in bit/s and in packets per second; in kbit/s.
-    pub(crate) fn nt_kbps(&self, bandwidth: Bandwidth, packets: u64) -> u64 {
-        kbps(bandwidth).min(self.packets_kbps(packets))
+    /// Bandwidth of an NT of which so much is left, in kbit/s and in packets per second; in kbit/s.
+    pub(crate) fn nt_kbps(&self, kbps: u64, packets: u64) -> u64 {
+        kbps.min(self.packets_kbps(packets))
     }
 
     /// Part of the ingress that a bandwidth takes.

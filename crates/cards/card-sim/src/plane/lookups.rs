@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(waits(&mut Lookups::new(0), 10, &[10; 6]), [0; 6], "no limit");
     }
 
-    /// Who comes later may be announced first: what is free before it stays free.
+    /// A copy that comes later may be announced first: cycles that are free before it stay free.
     #[test]
     fn cycles_in_between_are_for_those_who_come_earlier() {
         let mut lookups = Lookups::new(1);

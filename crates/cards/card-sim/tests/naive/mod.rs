@@ -43,7 +43,7 @@ pub struct NtData {
 #[derive(Debug, Clone)]
 pub struct Setup {
     pub profile: CardProfile,
-    /// By region and slot.
+    /// The NTs by region and slot.
     pub regions: Vec<Vec<NtData>>,
     pub dags: Vec<NaiveDag>,
     pub credits: bool,

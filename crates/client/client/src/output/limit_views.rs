@@ -12,7 +12,7 @@ pub fn packets(nt: &NtType) -> String {
     }
 }
 
-/// What one copy moves in on-board memory; empty where it moves nothing.
+/// Traffic of one copy with on-board memory; empty where it moves nothing.
 pub fn memory_traffic(nt: &NtType) -> String {
     let packet = format!("{} bytes a packet", nt.memory_bytes_per_packet);
     let byte = format!("{} for each of its bytes", nt.memory_bytes_per_packet_byte);

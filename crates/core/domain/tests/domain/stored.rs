@@ -1,6 +1,7 @@
 //! The JSON forms of domain types: records in the store and messages between versions of the daemon
 //! contain them, so a renamed field or variant must show here.
 
+use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use rstest::rstest;
@@ -11,10 +12,10 @@ use snic_domain::{
     Area, Bandwidth, BindingSpec, BindingState, BindingTarget, BitstreamId, ByteSize, CardAffinity,
     CardId, CardProfile, ChainExplanation, ConditionStatus, ConditionType, Cycles, DagName,
     DagSpec, DagState, DagUid, Digest, Embedding, EmbeddingKind, Explanation, Form, FormChoice,
-    FormPreference, Instance, MacAddress, Mapping, Match, NodeId, NtTypeId, PacketSizes,
-    PciAddress, Prefix, Quota, RegionId, RegionKind, RegionState, Rejection, RejectionReason,
-    Resource, Shortage, Signer, Slot, Stage, TenantId, Timestamp, Traffic, VirtualChain,
-    VirtualFunctions, VmId,
+    FormPreference, Instance, MacAddress, Mapping, Match, MemoryTraffic, NodeId, NtType, NtTypeId,
+    PacketSizes, PciAddress, Prefix, Quota, RegionId, RegionKind, RegionState, Rejection,
+    RejectionReason, Resource, Shortage, Signer, Slot, Stage, TenantId, Timestamp, Traffic,
+    VirtualChain, VirtualFunctions, VmId,
 };
 
 /// Asserts that `value` is written as `stored`, and that `stored` is read as `value`.
@@ -326,6 +327,51 @@ fn profiles_and_quotas_keep_their_field_names() {
     let mut misspelt = profile;
     misspelt["clock"] = json!(1);
     assert!(serde_json::from_value::<CardProfile>(misspelt).is_err(), "an unknown key");
+}
+
+/// A profile and a type from before there were such limits have none, and are stored as they were.
+#[test]
+fn limits_are_stored_where_there_are_some() {
+    let nt = NtType::new(
+        NtTypeId::new("kv").expect("a label"),
+        Bandwidth::from_bps(1_000),
+        Cycles::new(7),
+        Area { lut: 1, ramb36: 0, dsp: 0 },
+    );
+    let stored = json!({
+        "id": "kv", "shareable": true, "bandwidth_max": 1_000, "latency": 7,
+        "area": {"lut": 1, "ramb36": 0, "dsp": 0}, "memory": 0, "state": 0,
+        "traffic": "header-only", "description": "",
+    });
+    check(nt.clone(), stored.clone());
+    let memory_traffic = MemoryTraffic { bytes_per_packet: 64, bytes_per_packet_byte: 2 };
+    let packets_per_second_max = NonZeroU32::new(9);
+    let mut limited = stored;
+    limited["packets_per_second_max"] = json!(9);
+    limited["memory_traffic"] = json!({"bytes_per_packet": 64, "bytes_per_packet_byte": 2});
+    check(NtType { packets_per_second_max, memory_traffic, ..nt }, limited.clone());
+    limited["memory_traffic"] = json!({"bytes_per_packet_byte": 1});
+    let read: NtType = serde_json::from_value(limited.clone()).expect("the rest is optional");
+    assert_eq!(read.memory_traffic.bytes(100), 100);
+    limited["packets_per_second_max"] = json!(0);
+    assert!(serde_json::from_value::<NtType>(limited).is_err(), "no packet at all");
+    let profile = json!({
+        "model": "sim", "part": "xcvu9p", "idcode": 1, "clock_hz": 250_000_000, "width_bits": 512,
+        "ingress": 1, "egress": 2, "memory": 3, "packet_store": 4,
+        "configuration_bytes_per_second": 5, "scheduler_pass": 16, "core": 49,
+        "credits_initial": 8, "region_pass": null,
+        "save_area": {"bytes": 0, "bytes_per_second": 0}, "regions": [],
+    });
+    let old: CardProfile = serde_json::from_value(profile.clone()).expect("an older record");
+    assert_eq!((old.memory_bytes_per_second, old.scheduler_lookups_per_cycle), (None, None));
+    check(old.clone(), profile.clone());
+    let mut limited = profile;
+    limited["memory_bytes_per_second"] = json!(19_200_000_000_u64);
+    limited["scheduler_lookups_per_cycle"] = json!(1);
+    let (memory_bytes_per_second, scheduler_lookups_per_cycle) =
+        (NonZeroU64::new(19_200_000_000), NonZeroU32::new(1));
+    let new = CardProfile { memory_bytes_per_second, scheduler_lookups_per_cycle, ..old };
+    check(new, limited);
 }
 
 /// Data that breaks a rule of its type is an error, not a value.

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use crate::support::{World, bitstream, chain, gbps, name, profile};
 use snic_domain::{Bandwidth, CardProfile, Dag, DagSpec, MemoryTraffic, PacketSizes, Resource};
 
-/// Of 10 GB/s promises may take 9.6; `cache` moves 64 bytes for each packet and one for each of its bytes.
+/// Promises may take 9.6 of 10 GB/s; `cache` moves 64 bytes for each packet and one for each of its bytes.
 fn world(memory: u64) -> World {
     let memory_bytes_per_second = NonZeroU64::new(memory);
     let mut world = World::new(CardProfile { memory_bytes_per_second, ..profile(2) });

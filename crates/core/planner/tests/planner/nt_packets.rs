@@ -41,7 +41,7 @@ fn small_packets_fill_an_nt_before_its_bandwidth_does() {
     world.ledger.check().expect("a ledger that adds up");
 }
 
-/// What is short of bandwidth says so, though its NT has a limit of packets, too.
+/// A shortage of bandwidth is told as such, though the NT has a limit of packets, too.
 #[test]
 fn a_refusal_names_what_is_short() {
     let world = world(1);

@@ -70,7 +70,7 @@ fn packets(most: u64) -> Result<Option<NonZeroU32>, FieldProblem> {
     u32::try_from(most).map(NonZeroU32::new).map_err(invalid)
 }
 
-/// What is beyond a limit is a problem, and the limit itself.
+/// The traffic with memory; a number beyond its limit is a problem, and counts as the limit.
 fn memory_traffic(problems: &mut Problems, nt: &v1::NtType) -> MemoryTraffic {
     let mut within = |field: &str, bytes: u32, most: u32| {
         if bytes > most {
