@@ -87,14 +87,8 @@ figures_hold! {
     supernic_13_is_limited_by_aes = "fig13", [];
     supernic_14_shares_what_is_left = "fig14", [];
     supernic_15_loads_what_is_needed = "fig15", [];
-    supernic_16_is_nearly_equal_before_the_rise_and_not_after = "fig16",
-        [
-            "full: shares apart before the rise",
-            "full: shares apart after the rise",
-            "full: farthest from what the loads allow, before the rise",
-            "full: farthest from what the loads allow, after the rise",
-            "full: of other loads, requests and rises, halves with the shares that the loads allow",
-        ];
+    supernic_16_is_equal_but_beside_an_idle_promise = "fig16",
+        ["full: of other loads, requests and rises, halves with the shares that the loads allow"];
     supernic_17_gains_by_sharing_and_less_than_the_most = "fig17",
         ["full over static at most: one user next to idle"];
     supernic_18_has_the_smallest_pair_and_not_the_largest = "fig18", ["2×, the largest two"];

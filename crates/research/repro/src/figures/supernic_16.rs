@@ -129,13 +129,9 @@ pub(super) fn shares(parameters: &Parameters) -> Result<FigureOutcome> {
          is what was served, of what the NT of which the user takes most serves in all regions. The table \
          has the same for other loads, requests and rises, each in a shorter run, some of them with loads that \
          allow no equal shares. What the product promises is judged beside what the paper prints: each user is \
-         served what it sends, up to half and what the other leaves of its half, from the card's counters. The \
-         shares are not equal where both send more than half, so the figure is red. Before the rise they are 0.07 apart: the controller charges a user for area \
-         as if it were alone, so user 2 pays a whole region for two of its four NTs, and equal \
-         charges are not equal parts of an NT. After the rise there is a second cause: a DAG's packets are divided over its regions as it was \
-         planned, by what it held room for when it was scaled out, and rates are all that fairness moves. So \
-         who took more of the third region first keeps it, and a part of a region is nobody's. With little \
-         load of one user the other gets all but the region that the first was promised.",
+         served what it sends, up to half and what the other leaves of its half, from the card's counters. One \
+         half of a run does not have these: with a load of 0.4 of what one user was promised the other gets all but the region of \
+         that promise, for what is promised is reserved.",
     );
     Ok(outcome)
 }

@@ -182,7 +182,7 @@ fn judge_refusals(seed: u64) -> JudgedSet {
     JudgedSet { admitted: set.gbps(), refused }
 }
 
-/// Of what could have been admitted, DAG by DAG, at most a twentieth is refused. `SNIC_SEED=17` judges that set alone.
+/// At most a twentieth is refused, DAG by DAG, of all that could have been admitted. `SNIC_SEED=17` judges that set alone.
 #[test]
 #[ignore = "nightly: minutes"]
 fn what_the_card_would_serve_is_seldom_refused() {

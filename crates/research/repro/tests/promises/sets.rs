@@ -117,7 +117,7 @@ pub struct Load {
 pub struct Set {
     testbed: Testbed,
     pub dags: Vec<(DagView, DagSpec)>,
-    /// What was refused, with the number of DAGs that had been admitted by then.
+    /// DAGs that were refused, each with the number of DAGs that had been admitted by then.
     pub refused: Vec<(usize, DagSpec)>,
     pub random: Random,
 }
