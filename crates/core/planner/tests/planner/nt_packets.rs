@@ -104,6 +104,20 @@ fn a_content_whose_nt_takes_fewer_packets_does_not_fit_what_is_reserved() {
     assert!(set(9_765_624).is_err(), "one too few");
 }
 
+/// Of the IMIX, twelve packets are 34,736 bits: three million a second are 8.684 Gbit/s.
+#[test]
+fn a_mix_brings_the_packets_of_all_its_sizes() {
+    let mut world = world(1);
+    world.nt("nat", |nt| nt.packets_per_second_max = NonZeroU32::new(3_000_000));
+    world.ledger =
+        snic_planner::Ledger::new(world.ledger.card().clone(), world.ledger.profile().clone());
+    world.load(0, "nf");
+    let mix = |mbps| chain("nat", Bandwidth::from_mbps(mbps));
+    assert!(world.plan(&name("t0/a"), &mix(8_684)).is_ok(), "all that it takes");
+    let refused = world.plan(&name("t0/a"), &mix(8_685)).expect_err("345 packets too many");
+    assert_eq!(refused.shortages[0].resource, Resource::NtPackets, "{refused}");
+}
+
 /// A limit that no packets of a DAG reach changes nothing.
 #[test]
 fn a_limit_beyond_reach_is_none() {
