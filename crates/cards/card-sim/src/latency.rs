@@ -35,7 +35,7 @@ struct Row {
     max_before: u32,
     exponent: u32,
     /// Timelines of its packets.
-    under_way: u8,
+    under_way: u16,
 }
 
 /// Latencies since power-up.
@@ -79,8 +79,12 @@ impl Latencies {
     /// Adds a timeline where there is a place for one more of its DAG.
     fn insert(&mut self, timeline: Timeline) -> u32 {
         let under_way = &mut self.rows[usize::from(timeline.row)].under_way;
-        let is_full = self.timelines.len() >= LATENCY_PLACES;
-        if is_full || usize::from(*under_way) >= LATENCY_PLACES_OF_DAG {
+        let places = if usize::from(*under_way) < LATENCY_PLACES_OF_DAG {
+            LATENCY_PLACES
+        } else {
+            LATENCY_PLACES / 2
+        };
+        if self.timelines.len() >= places {
             return UNSAMPLED;
         }
         *under_way += 1;
@@ -229,17 +233,16 @@ mod tests {
             let begun = (0..LATENCY_PLACES as u64).map(|number| latencies.begin(row, number, 0));
             begun.filter(|at| *at != UNSAMPLED).collect()
         };
-        let [waiting, others] = [3, 4].map(&mut of);
-        assert_eq!([&waiting, &others].map(Vec::len), [LATENCY_PLACES_OF_DAG; 2]);
-        // A copy needs a place, too, and what has left makes room for one more.
+        let [mut waiting, others] = [3, 4].map(&mut of);
+        let counts = [&waiting, &others].map(Vec::len);
+        assert_eq!(counts, [LATENCY_PLACES / 2, LATENCY_PLACES_OF_DAG]);
+        // A copy needs a place, too, and what has left makes room for one more only once others have theirs.
         assert_eq!(latencies.fork(waiting[0]), UNSAMPLED);
-        latencies.end(waiting[1]);
+        let left = waiting.split_off(LATENCY_PLACES_OF_DAG - 1);
+        left.into_iter().for_each(|at| latencies.end(at));
         let copy = latencies.fork(waiting[0]);
         assert_ne!(copy, UNSAMPLED);
-        assert_eq!(latencies.begin(3, 0, 0), UNSAMPLED);
-        for at in waiting.iter().chain(&others).chain([&copy]).filter(|at| **at != waiting[1]) {
-            latencies.end(*at);
-        }
+        waiting.iter().chain(&others).chain([&copy]).for_each(|at| latencies.end(*at));
         assert_eq!(latencies.under_way(), 0);
         assert!(latencies.rows.iter().all(|row| row.under_way == 0));
     }

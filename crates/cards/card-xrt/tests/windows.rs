@@ -145,7 +145,7 @@ fn fill(model: &mut NtWindows) {
     model.filled(1, [0]);
 }
 
-/// How often each command ended in each state.
+/// Number of times that each command ended in each state.
 type Seen = BTreeMap<(u32, u32), usize>;
 
 /// Accesses of a host that does what it likes; rows are few, so that names meet, and no NT gets more than it has room for.
@@ -213,7 +213,7 @@ fn the_windows_in_hardware_answer_as_the_model_does() {
     }
 }
 
-/// What the model has not: an end of room, an NT that refuses words, registers of the NT, half words.
+/// Things that the model has not: an end of room, an NT that refuses words, registers of the NT, half words.
 #[test]
 #[ignore = "ci: needs Verilator"]
 fn a_window_has_an_end_of_room_and_the_task_the_last_word() {

@@ -358,8 +358,8 @@ pub const DAG_DROPS_ROW: Address = 128;
 ///
 /// A card samples one packet in 2^n of each DAG ([`crate::is_sampled`]), of those that came in, as the row's packets are
 /// counted. Its record is written when it goes out; a packet that is dropped has none, and so has one that came while
-/// [`LATENCY_PLACES`] records were under way, or [`LATENCY_PLACES_OF_DAG`] of its DAG: packets of a DAG that wait for long leave
-/// places to others. What this costs a card is in the crate's README.
+/// [`LATENCY_PLACES`] records were under way, or half as many and [`LATENCY_PLACES_OF_DAG`] of its DAG: packets of a DAG
+/// that wait for long leave places to others. What this costs a card is in the crate's README.
 pub const LATENCY_RECORDS: Address = 0x4_0000;
 /// Number of records that the ring holds.
 pub const LATENCY_RING: u32 = 1_024;
@@ -370,7 +370,7 @@ pub const LATENCY_RING: u32 = 1_024;
 pub const LATENCY_RECORD: Address = 128;
 /// Records that may be under way at once; a packet with branches has one for each of them.
 pub const LATENCY_PLACES: usize = 512;
-/// Those of one DAG.
+/// Those of one DAG where more than half are taken.
 pub const LATENCY_PLACES_OF_DAG: usize = 64;
 /// Largest n of one packet in 2^n; a larger one that is written counts as this one.
 pub const LATENCY_EXPONENT_MAX: u32 = 16;

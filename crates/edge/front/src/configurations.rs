@@ -6,6 +6,7 @@ use snic_api::error::ApiError;
 use snic_api::v1::{self, ErrorReason};
 use snic_domain::{Caller, IdleTask, Node, NtConfiguration, NtTypeId};
 use snic_nts::config::InvalidConfiguration;
+pub use snic_nts::configuration_words;
 
 use crate::workshop::Workshop;
 

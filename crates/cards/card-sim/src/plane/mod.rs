@@ -30,6 +30,7 @@ mod programs;
 mod source;
 mod spare;
 mod stage;
+mod timing;
 mod turns;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -56,6 +57,7 @@ pub use access::MemoryAccess;
 use lookups::Lookups;
 use source::SourceSlot;
 use spare::Spare;
+use timing::Timing;
 pub(crate) use turns::Claim;
 use turns::{Rank, Turns};
 
@@ -151,45 +153,6 @@ pub(crate) enum EndedWork {
     Load(u32),
     /// End of a command to a region's wrapper about state, by its generation.
     State(u8, u16),
-}
-
-/// Times of the profile, in cycles.
-#[derive(Debug, Clone, Copy)]
-struct Timing {
-    clock: Clock,
-    /// From the first beat to the scheduler.
-    front: u64,
-    /// One pass of the scheduler.
-    pass: u64,
-    /// Time of a packet in the synchronisation buffer once all its branches are back.
-    sync: u64,
-    /// From the last stage to the egress port.
-    back: u64,
-    /// Bytes of a beat, and of a cell of the packet store.
-    beat_bytes: u32,
-    /// From an access to on-board memory that is not in anybody's way to its answer.
-    memory: u64,
-}
-
-impl Timing {
-    fn of(profile: &CardProfile, options: PlaneOptions) -> Self {
-        let pass = profile.scheduler_pass.get();
-        let around = profile.core.get() - pass;
-        let clock = Clock::new(profile.clock_hz);
-        Self {
-            clock,
-            front: around.div_ceil(2),
-            pass,
-            sync: u64::from(options.sync_cycles),
-            back: around / 2,
-            beat_bytes: profile.width_bits / 8,
-            memory: clock.cycles_for(options.memory_latency_nanos.into(), 1_000_000_000),
-        }
-    }
-
-    const fn beats(&self, bytes: u32) -> u32 {
-        bytes.div_ceil(self.beat_bytes)
-    }
 }
 
 /// A part of the packet store: how much of it such packets may have is limited.

@@ -151,7 +151,7 @@ mod tests {
     use super::*;
     use crate::catalogue::{self, NT_TYPES};
 
-    /// What a reader without the document makes of the words: the schema says what comes next.
+    /// A reader of words without the document: the schema says what comes next.
     struct Reader<'a>(std::slice::Iter<'a, u32>);
 
     impl Reader<'_> {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use snic_bitstream::signature::{PublicKey, Trust};
-use snic_controller::{Command, ControlError, DagBatch, Event, NewDag};
+use snic_controller::{Command, ControlError, DagBatch, Event, NewDag, Request};
 use snic_domain::{
     Bitstream, BitstreamId, CardId, ConditionType, DagId, DagName, DagSpec, DagState, DagUid,
     Digest, ImageSignature, RegionId, Signer, TenantId,
@@ -19,7 +19,7 @@ use crate::support::things::{
     bitstream, bitstream_id, caller, card_id, create, dag, delete, delete_bitstream, drain, nt,
     spec, tenant, tenant_id, undrain, update, with_bytes,
 };
-use crate::support::{World, settings};
+use crate::support::{World, operator, settings};
 
 /// The regions that the packets of a DAG pass.
 fn regions_in(tables: &TableImage, dag: &DagRow) -> BTreeSet<RegionId> {
@@ -234,7 +234,9 @@ impl Run {
                 let name = format!("{}/d{number}", TENANTS[*tenant]);
                 let exists = world.controller.dag_view(&dag(&name)).is_some();
                 let put = if exists { update } else { create };
-                let _ = world.ask(put(&name, spec.clone()));
+                // It may wait for DAGs that move.
+                let command = put(&name, spec.clone());
+                world.post(Request { caller: operator(), request_id: None, command });
             }
             Act::Remove(tenant, number) => {
                 let _ = world.ask(delete(&format!("{}/d{number}", TENANTS[*tenant])));

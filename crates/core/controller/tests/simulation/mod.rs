@@ -119,10 +119,10 @@ fn keep_every_promise(seeds: std::ops::Range<u64>) {
         replaced,
         billed,
         configured,
-        waited: _,
+        waited,
     } = seen;
     let often = [absent, over, within, maintained, removed, replaced, configured];
-    let rare = if are_few { [1, 1, 1] } else { [shares, twice, billed] };
+    let rare = if are_few { [1; 4] } else { [shares, twice, billed, waited] };
     let mut all = often.iter().chain(&rare);
     assert!(all.all(|count| *count > 0), "nothing was judged of one: {seen:?}");
 }

@@ -19,7 +19,7 @@ fn configured(dag: &DagView) -> BTreeSet<NtCode> {
     nodes.map(|node| node.nt.code()).collect()
 }
 
-/// What packets look for by the card's tables. Whose NTs are configured says the DAG's spec, and which NT is in a slot says the
+/// The configurations that packets look for by the card's tables. Whose NTs are configured says the DAG's spec, and which NT is in a slot says the
 /// region itself.
 fn wanted(world: &World) -> BTreeSet<Place> {
     let mut wanted = BTreeSet::new();

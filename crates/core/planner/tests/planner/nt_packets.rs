@@ -104,7 +104,7 @@ fn a_content_whose_nt_takes_fewer_packets_does_not_fit_what_is_reserved() {
     assert!(set(9_765_624).is_err(), "one too few");
 }
 
-/// Of the IMIX, twelve packets are 34,736 bits: three million a second are 8.684 Gbit/s.
+/// Twelve packets of the IMIX are 34,736 bits: three million a second are 8.684 Gbit/s.
 #[test]
 fn a_mix_brings_the_packets_of_all_its_sizes() {
     let mut world = world(1);

@@ -19,7 +19,7 @@ type Place = (u8, u8);
 #[derive(Debug, Default)]
 pub struct NtWindows {
     select: u32,
-    /// Of the regions that are loaded: the slots that have an NT.
+    /// Slots that have an NT, in regions that are loaded.
     windows: BTreeMap<Place, NtWindow>,
 }
 

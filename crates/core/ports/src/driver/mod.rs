@@ -128,6 +128,8 @@ pub struct Statistics {
     pub commits: u64,
     /// Configurations of DAGs sent to the card.
     pub configurations: u64,
+    /// Writes and erasures at windows of NTs that did not take them.
+    pub windows_refused: u64,
     /// Loads started on the card.
     pub loads: u64,
     /// Loads that failed, whether they were started or not.
@@ -204,6 +206,7 @@ impl Session {
             rows_written: 0,
             commits: 0,
             configurations: 0,
+            windows_refused: 0,
             loads: 0,
             loads_failed: 0,
             bytes_loaded: 0,

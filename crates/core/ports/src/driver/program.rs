@@ -7,7 +7,8 @@
 //!    tables would make a mix.
 //! 3. The configurations that rows of DAGs name and the card does not hold: it puts them in force with
 //!    the commit. One that it does not take ends the step before anything is changed. Where NTs take them by their windows,
-//!    each of them keeps what is in force beside what comes.
+//!    each of them keeps what is in force beside what comes. An NT may be a tenant's own, so one that refuses or does not
+//!    answer holds up nobody else's rows: the commit goes on, and the NT drops the packets that name what it does not have.
 //! 4. All rows, then `COMMIT` of the next version: the swap is the only moment packets can notice.
 //!    Rows are written a piece at a time, and what is quick goes between two pieces. Where it ends
 //!    between two, nobody has noticed anything, and `ABORT` takes the rows back.
@@ -18,6 +19,8 @@
 //!
 //! `ABORT` takes back what a refused commit left in the shadow bank. It is never written while a
 //! commit is under way: the packets of the old version still read the bank it would overwrite.
+
+use std::time::Duration;
 
 use snic_domain::Timestamp;
 use snic_tables::registers::{
@@ -43,9 +46,22 @@ pub(super) struct Program {
     windows: WindowWriter,
     stage: Stage,
     since: Timestamp,
-    /// An NT is busy with a command at its window.
-    waits: bool,
+    patience: Patience,
 }
+
+/// Waiting for NTs of one DAG: they may be a tenant's own and never answer, and others' rows wait meanwhile.
+#[derive(Debug, Clone, Copy, Default)]
+struct Patience {
+    uid: u32,
+    /// Since when an NT is busy.
+    busy: Option<Timestamp>,
+    /// Time that was waited for NTs of this DAG before.
+    spent: Duration,
+}
+
+/// Times for a commit that all NTs of a DAG together may take for commands at their windows: a configuration of 64 KiB is 36
+/// commands for each of 32 instances, and a busy NT is looked at again 50 µs later.
+const PATIENCE_COMMITS: u32 = 2;
 
 #[derive(Debug, Clone, Copy)]
 enum Stage {
@@ -105,8 +121,8 @@ impl Program {
         now: Timestamp,
     ) -> Self {
         let windows = WindowWriter::new(windows);
-        let (stage, waits) = (Stage::Banks, false);
-        Self { ticket, delta, configurations, windows, stage, since: now, waits }
+        let patience = Patience { uid: 0, busy: None, spent: Duration::ZERO };
+        Self { ticket, delta, configurations, windows, stage: Stage::Banks, since: now, patience }
     }
 
     /// Goes on as far as the card and the step's words allow.
@@ -138,7 +154,7 @@ impl Program {
 
     /// Whether it waits for nothing but its turn.
     pub(super) const fn is_ready(&self) -> bool {
-        !self.waits && !matches!(self.stage, Stage::Banks | Stage::Packets { .. })
+        self.patience.busy.is_none() && !matches!(self.stage, Stage::Banks | Stage::Packets { .. })
     }
 
     /// Steps 1 and 2.
@@ -170,7 +186,7 @@ impl Program {
         context: &mut Context,
     ) -> Result<ProgramOutcome, CardError> {
         let Some(configuration) = self.configurations.get(sent) else {
-            (self.stage, self.since) = (Stage::Windows { active }, context.now);
+            self.stage = Stage::Windows { active };
             return Ok(None);
         };
         context.spend(configuration.bytes().len() / 4);
@@ -193,7 +209,8 @@ impl Program {
         if progress == WindowProgress::Done {
             self.stage = Stage::Rows(RowUpload { active, written: 0 });
         }
-        Ok(self.after_window(progress, context))
+        self.after_window(progress, context);
+        Ok(None)
     }
 
     /// Step 7.
@@ -201,28 +218,33 @@ impl Program {
         &mut self,
         version: u32,
         card: &mut dyn Card,
-        context: &Context,
+        context: &mut Context,
     ) -> Result<ProgramOutcome, CardError> {
         let progress = self.windows.erase(card)?;
         if progress == WindowProgress::Done {
             return Ok(Some(Ok(version)));
         }
-        Ok(self.after_window(progress, context))
+        self.after_window(progress, context);
+        Ok(None)
     }
 
-    fn after_window(&mut self, progress: WindowProgress, context: &Context) -> ProgramOutcome {
-        self.waits = progress == WindowProgress::Waits;
-        match progress {
-            WindowProgress::Failed(what) => Some(Err(ProgramFailure::Configuration(what))),
-            WindowProgress::Waits => {
-                let what = "a network task does not answer";
-                let late = context.now.since(self.since) >= context.deadlines.commit;
-                late.then_some(Err(ProgramFailure::Configuration(what)))
-            }
-            WindowProgress::Done | WindowProgress::More => {
-                self.since = context.now;
-                None
-            }
+    fn after_window(&mut self, progress: WindowProgress, context: &mut Context) {
+        let uid = self.windows.uid();
+        if uid != self.patience.uid {
+            self.patience = Patience { uid, ..Patience::default() };
+        }
+        let Patience { busy, spent, .. } = &mut self.patience;
+        let is_busy = progress == WindowProgress::Waits;
+        let waited = *spent + context.now.since(busy.unwrap_or(context.now));
+        let late = is_busy && waited >= context.deadlines.commit * PATIENCE_COMMITS;
+        if is_busy && !late {
+            busy.get_or_insert(context.now);
+            return;
+        }
+        (*busy, *spent) = (None, waited);
+        if late || progress == WindowProgress::Refused {
+            self.windows.skip();
+            context.statistics.windows_refused += 1;
         }
     }
 
@@ -303,7 +325,7 @@ impl Program {
         if self.windows.erases_nothing() {
             return Ok(Some(Ok(version)));
         }
-        (self.stage, self.since) = (Stage::Erasures { version }, context.now);
+        self.stage = Stage::Erasures { version };
         Ok(None)
     }
 

@@ -36,7 +36,7 @@ pub fn text_words(_: &str, json: &str) -> Result<Vec<u32>, String> {
     Ok(std::iter::once(length).chain(json.as_bytes().chunks(4).map(word)).collect())
 }
 
-/// What is to be done at the windows, and how far it has come.
+/// Work at the windows, and how far it has come.
 pub(super) struct WindowWriter {
     changes: WindowChanges,
     /// Writes that are done.
@@ -72,7 +72,8 @@ pub(super) enum WindowProgress {
     More,
     /// An NT is busy.
     Waits,
-    Failed(&'static str),
+    /// The NT does not take it.
+    Refused,
 }
 
 impl WindowWriter {
@@ -102,9 +103,9 @@ impl WindowWriter {
             return self.answered(step, card);
         }
         let Some(words) = &self.words else {
-            match words_for(card, at.nt, &configuration, context.encoder)? {
-                Ok(words) => self.words = Some(words),
-                Err(what) => return Ok(WindowProgress::Failed(what)),
+            self.words = words_for(card, at.nt, &configuration, context.encoder)?;
+            if self.words.is_none() {
+                return Ok(WindowProgress::Refused);
             }
             name(card, keeps)?;
             return self.command(Step::Keep, card);
@@ -117,6 +118,22 @@ impl WindowWriter {
         card.write(WINDOW + NT_COUNT, piece as u32)?;
         context.spend(piece);
         self.command(Step::Append(piece), card)
+    }
+
+    /// UID of the DAG whose write is next, or else erasure.
+    pub(super) fn uid(&self) -> u32 {
+        let write = self.changes.writes.get(self.written);
+        let erasure = || self.changes.erasures.get(self.erased).map_or(0, |one| one.keeps.uid);
+        write.map_or_else(erasure, |write| write.configuration.uid.raw())
+    }
+
+    /// Leaves out the write that is next, or else the erasure.
+    pub(super) fn skip(&mut self) {
+        (self.words, self.sent, self.busy) = (None, 0, None);
+        match self.written < self.changes.writes.len() {
+            true => self.written += 1,
+            false => self.erased += 1,
+        }
     }
 
     /// Goes on with the erasures.
@@ -162,7 +179,7 @@ impl WindowWriter {
                 self.busy = Some(step);
                 return Ok(WindowProgress::Waits);
             }
-            _ => return Ok(WindowProgress::Failed("a network task refused what was sent")),
+            _ => return Ok(WindowProgress::Refused),
         }
         match step {
             Step::Keep => return self.command(Step::Begin, card),
@@ -195,23 +212,16 @@ fn name(card: &mut dyn Card, configuration: ConfigurationInForce) -> Result<(), 
     registers.into_iter().try_for_each(|(at, value)| card.write(WINDOW + at, value))
 }
 
-/// The words of an NT's configuration, if it has room for them.
+/// The words of an NT's configuration, if it takes any and has room for them.
 fn words_for(
     card: &mut dyn Card,
     nt: NtNumber,
     configuration: &DagConfiguration,
     encoder: ConfigurationEncoder,
-) -> Result<Result<Vec<u32>, &'static str>, CardError> {
+) -> Result<Option<Vec<u32>>, CardError> {
     let most = card.read(WINDOW + NT_WORDS_MAX)? as usize;
-    if most == 0 {
-        return Ok(Err("its network task takes no configuration"));
-    }
     let entries = entries(configuration.bytes()).unwrap_or_default();
     let entry = entries.iter().find(|entry| entry.number == nt);
     let words = entry.and_then(|entry| encoder(entry.nt_type, entry.json).ok());
-    Ok(match words {
-        None => Err("the network task has no form for it"),
-        Some(words) if words.len() > most => Err("it is too long for the network task"),
-        Some(words) => Ok(words),
-    })
+    Ok(words.filter(|words| most > 0 && words.len() <= most))
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use snic_controller::{CardCommand, CardReport, Event, Ticket};
 use snic_domain::{CardId, Digest, Timestamp};
-use snic_front::wall_clock;
+use snic_front::{configurations, wall_clock};
 use snic_ports::card::Card;
 use snic_ports::card::image::with_known_control;
 use snic_ports::driver::{Session, text_words};
@@ -198,7 +198,7 @@ fn new_session(slot: &CardSlot) -> Session {
 
 /// The words of the type's schema; the text itself for a tenant's own type, which nobody else knows.
 fn configuration_words(nt_type: &str, json: &str) -> Result<Vec<u32>, String> {
-    match snic_nts::configuration_words(nt_type, json) {
+    match configurations::configuration_words(nt_type, json) {
         Some(words) => words.map_err(|error| error.to_string()),
         None => text_words(nt_type, json),
     }

@@ -148,8 +148,24 @@ fn keep_headroom(
     }
 }
 
-/// The fluid limit of DRFQ, less the headroom, for all DAGs of a card.
-fn check_rates(all: &[v1::Fairness]) {
+/// NT type and bandwidth of each instance on a card, by its name as a resource.
+type Instances = BTreeMap<String, (String, u64)>;
+
+async fn instances(operator: &mut rig::Client) -> Instances {
+    let request = v1::ListRegionsRequest { parent: "cards/card0".into(), ..Default::default() };
+    let regions = operator.cards.list_regions(request).await.expect("the card").into_inner();
+    let of = |(region, of): (usize, v1::Region)| {
+        let slots = of.slots.into_iter().enumerate();
+        slots.map(move |(slot, nt)| {
+            (format!("slot {slot} of region {region}"), (nt.nt_type, nt.bandwidth_max_bps))
+        })
+    };
+    regions.regions.into_iter().enumerate().flat_map(of).collect()
+}
+
+/// The fluid limit of DRFQ, less the headroom, for all DAGs of a card. Shares are of all instances of an NT together, whoever
+/// uses them.
+fn check_rates(all: &[v1::Fairness], instances: &Instances) {
     let policy = all[0].policy.as_ref().expect("it is set");
     assert_eq!(policy.scheme(), Scheme::Full);
     let spare = match policy.spare() {
@@ -168,9 +184,20 @@ fn check_rates(all: &[v1::Fairness]) {
             resource.users.push((flow, of.cost));
         }
     }
-    let names: Vec<&str> = resources.keys().copied().collect();
-    let capacities: Vec<u64> = resources.values().map(|resource| resource.capacity).collect();
-    let mut network = NetworkBuilder::new(&capacities);
+    let unused = instances.iter().filter(|(name, _)| !resources.contains_key(name.as_str()));
+    let mut all_capacities: BTreeMap<&str, u64> =
+        resources.iter().map(|(name, resource)| (*name, resource.capacity)).collect();
+    all_capacities.extend(unused.map(|(name, (_, capacity))| (name.as_str(), *capacity)));
+    let (names, capacities): (Vec<&str>, Vec<u64>) = all_capacities.into_iter().unzip();
+    let mut first: BTreeMap<&str, u32> = BTreeMap::new();
+    let groups: Vec<u32> = (0..)
+        .zip(&names)
+        .map(|(at, name)| {
+            let group = instances.get(*name).map_or(*name, |(nt_type, _)| nt_type);
+            *first.entry(group).or_insert(at)
+        })
+        .collect();
+    let mut network = NetworkBuilder::new(&capacities).grouped(&groups);
     let tenants: Vec<_> =
         all.iter().map(|of| network.tenant(Weight::new(of.weight).expect("in range"))).collect();
     for (tenant, dag) in &flows {
@@ -264,20 +291,23 @@ async fn loaded() -> (Rig, FairnessServiceClient<Channel>) {
 #[tokio::test]
 async fn shares_and_rates_follow_from_what_the_reply_says() {
     let (rig, mut client) = loaded().await;
-    let all = in_time(async {
+    let mut operator = rig.client("operator/ops").await;
+    let (all, loaded) = in_time(async {
         loop {
+            let before = instances(&mut operator).await;
             let all = list(&mut client).await;
+            let after = instances(&mut operator).await;
             let limited = all.iter().filter(|of| of.limiter() == Limiter::Area).count();
             let waits = all.iter().flat_map(|of| &of.dags).any(|dag| !dag.limited_by.is_empty());
-            if all.len() == 3 && limited >= 2 && waits {
-                break all;
+            if all.len() == 3 && limited >= 2 && waits && before == after {
+                break (all, after);
             }
         }
     })
     .await;
     all.iter().for_each(check_demand);
     check_shares(&all);
-    check_rates(&all);
+    check_rates(&all, &loaded);
     let mut tenant = FairnessServiceClient::new(rig.client("tenant/acme").await.channel);
     let request = v1::GetFairnessRequest { name: "tenants/acme".into() };
     let own = tenant.get_fairness(request).await.expect("its own").into_inner().fairness;
