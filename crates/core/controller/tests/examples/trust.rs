@@ -450,8 +450,7 @@ fn a_key_that_leaves_the_settings_takes_its_trust_with_it_at_once() {
             world.deploy(name, "gre", 1);
         }
         let by = |world: &World| {
-            let view =
-                world.controller.bitstream(&crate::support::operator(), &bitstream_id("beta.gre"));
+            let view = world.controller.bitstream(&operator(), &bitstream_id("beta.gre"));
             view.expect("it is there").bitstream.signed_by
         };
         assert!(matches!(by(&world), Some(Signer::Provider(_))));
@@ -504,7 +503,7 @@ fn an_image_that_would_be_refused_now_is_in_no_new_plan() {
     assert_eq!(world.state("beta/own"), DagState::Ready, "it is served on");
     let reason = world.condition("beta/own", ConditionType::Mapped).reason;
     assert_eq!(reason, "IMAGE_NOT_TRUSTED");
-    let view = world.controller.bitstream(&crate::support::operator(), &bitstream_id("beta.gre"));
+    let view = world.controller.bitstream(&operator(), &bitstream_id("beta.gre"));
     let rejection = view.expect("it is there").rejection.expect("it says why");
     assert!(rejection.reason.contains("no key that counts"), "{rejection:?}");
     let refused = world.ask(create("beta/new", spec("gre", 1)));

@@ -6,6 +6,9 @@ use super::Ledger;
 use crate::refusal::Overbooked;
 use crate::{Reservation, work};
 
+/// A resource of the card, what a reservation takes of it, and what there is.
+type Total = (Resource, fn(&Reservation) -> u64, u64);
+
 /// Rest of a maximum for a DAG that holds `own` of it. If the resource is overbooked, the
 /// DAG may keep what it holds.
 fn left(max: u64, taken_by_others: u64, own: u64) -> u64 {
@@ -113,7 +116,7 @@ impl Ledger {
         own: Option<&Reservation>,
     ) -> Result<(), Overbooked> {
         let kept = |of: fn(&Reservation) -> u64| own.map_or(0, of);
-        let totals: [(Resource, fn(&Reservation) -> u64, u64); 4] = [
+        let totals: [Total; 4] = [
             (Resource::PacketStore, Reservation::store, self.store_left(0)),
             (Resource::SyncEntries, Reservation::sync_entries, self.sync_left(0)),
             (Resource::SchedulerLookups, Reservation::lookups, self.lookups_left(0)),
