@@ -65,6 +65,7 @@ fn commit(session: &mut Session, card: &mut dyn Card, delta: &TableDelta) {
         ticket: Ticket(1),
         delta: delta.clone(),
         configurations: Vec::new(),
+        windows: Default::default(),
         rates_only: false,
     };
     session.submit(command, None);

@@ -464,7 +464,7 @@ mod tests {
         let memory_traffic = MemoryTraffic { bytes_per_packet: 64, bytes_per_packet_byte: 2 };
         let packets_per_second = NonZeroU32::new(20_000_000);
         let limited = SlotRom { packets_per_second, memory_traffic, ..aes() };
-        let identity = ChainIdentity::of_codes([NtCode(7)].into_iter());
+        let identity = ChainIdentity::of_codes([NtCode(7)]);
         let plain = ChainRom::new(vec![aes(), aes()]).expect("valid");
         let rom = ChainRom::new(vec![aes(), limited]).expect("valid");
         for (rom, version, words) in [

@@ -9,7 +9,7 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles, Dag,
     DagId, DagName, DagSpec, Digest, Mapping, NtType, NtTypeId, RegionId, RegionImages, RegionKind,
-    RegionProfile, SaveArea, TenantId, Traffic,
+    RegionProfile, SaveArea, TenantId,
 };
 use snic_planner::{
     Budget, Ledger, PlanCatalogue, PlanRequest, Resident, TableRows, optimize, plan, plan_batch,
