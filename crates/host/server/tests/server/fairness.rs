@@ -163,6 +163,18 @@ async fn instances(operator: &mut rig::Client) -> Instances {
     regions.regions.into_iter().enumerate().flat_map(of).collect()
 }
 
+/// For each resource the number of the first one that is an instance of the same NT.
+fn groups(names: &[&str], instances: &Instances) -> Vec<u32> {
+    let mut first: BTreeMap<&str, u32> = BTreeMap::new();
+    (0..)
+        .zip(names)
+        .map(|(at, name)| {
+            let group = instances.get(*name).map_or(*name, |(nt_type, _)| nt_type);
+            *first.entry(group).or_insert(at)
+        })
+        .collect()
+}
+
 /// The fluid limit of DRFQ, less the headroom, for all DAGs of a card. Shares are of all instances of an NT together, whoever
 /// uses them.
 fn check_rates(all: &[v1::Fairness], instances: &Instances) {
@@ -189,15 +201,7 @@ fn check_rates(all: &[v1::Fairness], instances: &Instances) {
         resources.iter().map(|(name, resource)| (*name, resource.capacity)).collect();
     all_capacities.extend(unused.map(|(name, (_, capacity))| (name.as_str(), *capacity)));
     let (names, capacities): (Vec<&str>, Vec<u64>) = all_capacities.into_iter().unzip();
-    let mut first: BTreeMap<&str, u32> = BTreeMap::new();
-    let groups: Vec<u32> = (0..)
-        .zip(&names)
-        .map(|(at, name)| {
-            let group = instances.get(*name).map_or(*name, |(nt_type, _)| nt_type);
-            *first.entry(group).or_insert(at)
-        })
-        .collect();
-    let mut network = NetworkBuilder::new(&capacities).grouped(&groups);
+    let mut network = NetworkBuilder::new(&capacities).grouped(&groups(&names, instances));
     let tenants: Vec<_> =
         all.iter().map(|of| network.tenant(Weight::new(of.weight).expect("in range"))).collect();
     for (tenant, dag) in &flows {
