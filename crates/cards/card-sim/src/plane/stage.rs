@@ -48,7 +48,7 @@ impl Plane {
             Ok((instance, columns)) => {
                 self.packets[at].joining = 1;
                 let ready = self.now.max(self.packets[at].ready);
-                let ready = self.pass_ends(ready);
+                let ready = self.pass_ends(ready, !self.packets[at].claim.is_beyond());
                 let copy = self.copy(at, instance, columns, true);
                 self.wheel.at(ready, Event::Dispatch { copy });
             }
@@ -107,11 +107,11 @@ impl Plane {
         let packet = &mut self.packets[at];
         packet.joining = joined.count_ones() as u8;
         packet.holders += (all & !joined).count_ones() as u8;
-        let ready = self.now.max(packet.ready);
+        let (ready, is_promised) = (self.now.max(packet.ready), !packet.claim.is_beyond());
         for (branch, chosen) in branches.chosen.into_iter().enumerate() {
             if let Some((instance, columns)) = chosen {
                 let copy = self.copy(at, instance, columns, joined >> branch & 1 == 1);
-                let ready = self.pass_ends(ready);
+                let ready = self.pass_ends(ready, is_promised);
                 self.wheel.at(ready, Event::Dispatch { copy });
             }
         }

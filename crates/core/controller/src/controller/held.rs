@@ -7,8 +7,8 @@
 //!                                         └──────── refused, and DAGs may still move ─────────────┘
 //! ```
 //!
-//! Nothing of a held request is stored and nothing is promised: its call is not answered yet, and after a crash its caller
-//! asks again. It is refused when no pass is left that could make room, or [`WAIT_MAX`] after it came. The one that came first is
+//! Nothing is promised to a held request, and nothing stored but that its DAG had no place, from which is said what is worth
+//! building: its call is not answered yet, and after a crash its caller asks again. It is refused when no pass is left that could make room, or [`WAIT_MAX`] after it came. The one that came first is
 //! decided first, one with each event, so that each has a transaction of its own.
 
 use snic_domain::Timestamp;

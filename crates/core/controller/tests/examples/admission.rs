@@ -12,6 +12,7 @@ use snic_domain::{
     Resource, Rule, RuleId, VmId,
 };
 
+use super::waiting::request;
 use crate::elastic::{deployed, holds, kinds, period, periods, settings};
 use crate::support::things::{
     bitstream, cancel, card_id, create, dag, delete, delete_bitstream, delete_nt, delete_tenant,
@@ -269,11 +270,18 @@ fn load(world: &mut World, loads: [u64; 4]) {
 }
 
 /// All that a command may have changed: the store without the DAGs that were refused lately, which are
-/// remembered on purpose, and all that the controller has in memory but those.
-fn state(world: &World) -> (BTreeMap<String, Vec<u8>>, String) {
+/// remembered on purpose, and all that the controller has in memory but those. Requests that wait come last.
+struct State {
+    stored: BTreeMap<String, Vec<u8>>,
+    memory: String,
+    waiting: String,
+}
+
+fn state(world: &World) -> State {
     let mut stored = world.durable.clone();
     stored.retain(|key, _| !key.starts_with("refused/"));
     let memory = format!("{:?}", world.controller);
+    let (memory, waiting) = memory.rsplit_once("held: ").expect("requests that wait have a field");
     let (before, rest) = memory.split_once("refused: ").expect("the refused DAGs have a field");
     let depth = |depth: &mut i32, c: char| {
         *depth += i32::from("([{".contains(c)) - i32::from(")]}".contains(c));
@@ -281,7 +289,23 @@ fn state(world: &World) -> (BTreeMap<String, Vec<u8>>, String) {
     };
     let end = rest.chars().scan(0, depth).position(|(c, depth)| c == ',' && depth == 0);
     let after: String = rest.chars().skip(end.expect("it is not the last field")).collect();
-    (stored, format!("{before}{after}"))
+    State { stored, memory: format!("{before}{after}"), waiting: waiting.to_owned() }
+}
+
+/// Fails where two differ, and says at which place.
+fn same(before: &State, after: &State, what: &dyn std::fmt::Debug) -> Result<(), TestCaseError> {
+    prop_assert_eq!(&before.stored, &after.stored, "{:?}", what);
+    for (before, after) in [(&before.memory, &after.memory), (&before.waiting, &after.waiting)] {
+        if before != after {
+            let at = before.bytes().zip(after.bytes()).position(|(a, b)| a != b).unwrap_or(0);
+            let part = |text: &str| -> String {
+                text.chars().skip(at.saturating_sub(300)).take(600).collect()
+            };
+            let (before, after) = (part(before), part(after));
+            prop_assert!(false, "{what:?}\n{before}\n---\n{after}");
+        }
+    }
+    Ok(())
 }
 
 /// Does what earlier commands put off: it is due with the next event, whatever that is.
@@ -291,26 +315,23 @@ fn do_what_is_due(world: &mut World) {
     }
 }
 
-/// Asks, and holds a refusal against the rule that it changes nothing.
-fn ask(world: &mut World, command: Command) -> Result<Answer, TestCaseError> {
+/// Asks, and holds a refusal against the rule that it changes nothing. A request without an answer waits for room:
+/// it changes nothing but that it waits.
+fn ask(world: &mut World, command: Command) -> Result<Option<Answer>, TestCaseError> {
     do_what_is_due(world);
     let before = state(world);
-    let answer = world.ask(command.clone());
-    if answer.is_err() {
+    let call = world.post(request(operator(), command.clone()));
+    let answer = world.answer(call);
+    if answer.as_ref().is_none_or(Result::is_err) {
         let is_reply = |effect: &Effect| matches!(effect, Effect::Reply { .. });
         prop_assert!(world.tx.effects().iter().all(is_reply), "{command:?}: {:?}", world.tx);
         let mut stored = world.tx.writes().iter();
         prop_assert!(stored.all(|(key, _)| key.starts_with("refused/")), "{:?}", world.tx);
-        let after = state(world);
-        prop_assert_eq!(&before.0, &after.0, "{:?}: {:?}", command, answer);
-        if before.1 != after.1 {
-            let at = before.1.bytes().zip(after.1.bytes()).position(|(a, b)| a != b).unwrap_or(0);
-            let part = |text: &str| -> String {
-                text.chars().skip(at.saturating_sub(300)).take(600).collect()
-            };
-            let (before, after) = (part(&before.1), part(&after.1));
-            prop_assert!(false, "{command:?}: {answer:?}\n{before}\n---\n{after}");
+        let mut after = state(world);
+        if answer.is_none() {
+            after.waiting.clone_from(&before.waiting);
         }
+        same(&before, &after, &(&command, &answer))?;
     }
     Ok(answer)
 }
@@ -372,8 +393,13 @@ proptest! {
             do_what_is_due(&mut world);
             let before = state(&world);
             let validated = world.ask(dry(&command));
-            prop_assert_eq!(&before, &state(&world), "validating changed something");
-            let done = world.ask(command.clone());
+            same(&before, &state(&world), &(&command, "validating changed something"))?;
+            let Some(done) = ask(&mut world, command.clone())? else {
+                // Validation says what is so now: there is no room yet.
+                let is_refused = matches!(validated, Err(ControlError::Refused(_)));
+                prop_assert!(is_refused, "it waits: {validated:?}");
+                continue;
+            };
             let (Command::CreateDag { name, .. } | Command::UpdateDag { name, .. }) = &command else {
                 unreachable!("what put makes")
             };

@@ -20,7 +20,7 @@ use crate::support::{Answer, World, operator};
 /// Longest time that a request waits, as the module says.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-fn request(caller: Caller, command: Command) -> Request {
+pub fn request(caller: Caller, command: Command) -> Request {
     Request { caller, request_id: None, command }
 }
 

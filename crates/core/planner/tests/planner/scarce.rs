@@ -14,9 +14,20 @@ use proptest::test_runner::TestRunner;
 use snic_domain::{ByteSize, CardId, Dag, DagSpec, NtType, RegionId, Traffic};
 use snic_planner::{Ledger, Objective, TableRows};
 
+/// Choices that make other things scarce.
+#[derive(Debug, Clone, Copy)]
+struct Kind {
+    /// One NT type sees payload.
+    payload: bool,
+    wide_store: bool,
+    /// One NT type takes few packets.
+    few_packets: bool,
+}
+
 /// The world on a scarce card. All may load all bitstreams, each of which has an NT once, into all regions; memory is
-/// plenty, and so may be the packet store.
-fn on_scarce(mut random: RandomWorld, (payload, wide_store): (bool, bool)) -> World {
+/// plenty, and so may be the packet store and the packets that an NT takes.
+fn on_scarce(mut random: RandomWorld, kind: Kind) -> World {
+    let Kind { payload, wide_store, few_packets } = kind;
     for bitstream in &mut random.bitstreams {
         let mut seen = BTreeSet::new();
         bitstream.nts.iter_mut().for_each(|nt| *nt %= 3);
@@ -45,7 +56,7 @@ fn on_scarce(mut random: RandomWorld, (payload, wide_store): (bool, bool)) -> Wo
         nt.traffic = Traffic::Payload;
         world.catalogue.insert_nt(nt);
     }
-    let packets_per_second_max = NonZeroU32::new(PACKETS as u32);
+    let packets_per_second_max = NonZeroU32::new(PACKETS as u32).filter(|_| few_packets);
     let nt = world.catalogue.nt(&nt_id(NTS[1])).expect("a known NT").clone();
     world.catalogue.insert_nt(NtType { packets_per_second_max, ..nt });
     for (region, content) in (0u8..).map(RegionId).zip(&contents) {
@@ -84,7 +95,11 @@ fn run(objective: Objective, worlds_max: usize) -> Tally {
         worlds(),
         prop::collection::vec((0usize..2, dags()), 2..20),
         0usize..7,
-        any::<(bool, bool)>(),
+        any::<(bool, bool, bool)>().prop_map(|(payload, wide_store, few_packets)| Kind {
+            payload,
+            wide_store,
+            few_packets,
+        }),
     );
     let mut tally = Tally::default();
     for _ in 0..worlds_max {
@@ -103,20 +118,20 @@ fn run(objective: Objective, worlds_max: usize) -> Tally {
                 Err(refusal) => {
                     let what = refusal.shortages[0].resource;
                     *tally.refused.entry(format!("{what:?}")).or_default() += 1;
-                    let exact = solve(&world, &placed, &id, (&dag, kind.1), false);
+                    let exact = solve(&world, &placed, &id, (&dag, kind.wide_store), false);
                     tally.wrongly += usize::from(!exact.enough.is_empty());
                     continue;
                 }
             };
             tally.placed += 1;
             let found = Best { loads: plan.loads.len(), parts: plan.mapping.stages.len() };
-            let exact = solve(&world, &placed, &id, (&dag, kind.1), true);
+            let exact = solve(&world, &placed, &id, (&dag, kind.wide_store), true);
             assert!(exact.enough.contains(&found), "{dag:?}: {plan:?}, but {exact:?}");
             let rank = |best: &Best| match objective {
                 Objective::Passes => (best.parts, best.loads),
                 _ => (best.loads, best.parts),
             };
-            let exact = solve(&world, &placed, &id, (&dag, kind.1), false);
+            let exact = solve(&world, &placed, &id, (&dag, kind.wide_store), false);
             let least = exact.enough.iter().map(rank).min();
             tally.dearer += usize::from(least.is_some_and(|least| least < rank(&found)));
             world.apply(&id, &plan);
