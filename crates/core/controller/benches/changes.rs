@@ -172,7 +172,11 @@ impl Card {
             CardCommand::Program { ticket, delta, .. } => {
                 self.tables.apply(&delta).expect("rows that the tables have");
                 self.version += 1;
-                CardReport::Programmed { ticket, result: Ok(self.version) }
+                CardReport::Programmed {
+                    ticket,
+                    result: Ok(self.version),
+                    unconfigured: Vec::new(),
+                }
             }
             CardCommand::Load { ticket, region, digest, chain } => {
                 self.regions[region.index()] = (RegionStatus::Loaded(digest), chain);

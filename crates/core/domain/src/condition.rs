@@ -14,6 +14,8 @@ pub enum ConditionType {
     RegionsLoaded,
     /// The card's tables, read back, hold its rows.
     TablesProgrammed,
+    /// The network tasks that its packets use have their configurations; only told where one does not take it.
+    Configured,
     /// The bandwidth that was promised to it is there.
     PromiseKept,
     /// Packets flow: all of the above, for this generation.

@@ -16,7 +16,7 @@ use crate::registers::{
     LOAD_ERROR_MODULE, LOAD_ERROR_NO_MODULES, STATE_ERROR_BUSY, STATE_ERROR_DAMAGED,
     STATE_ERROR_ENDED, STATE_ERROR_FOREIGN, STATE_ERROR_RANGE, STATE_ERROR_REGION,
 };
-use crate::windows::WindowChanges;
+use crate::windows::{UnconfiguredNt, WindowChanges};
 
 /// Identifies a command in its report; made by the controller, never reused within a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -180,6 +180,8 @@ pub enum CardReport {
         ticket: Ticket,
         /// The version that is active now, or why it is not.
         result: Result<u32, ProgramFailure>,
+        /// NTs that do not have what the new rows name.
+        unconfigured: Vec<UnconfiguredNt>,
     },
     /// The answer to [`CardCommand::Load`].
     Loaded {

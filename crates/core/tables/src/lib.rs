@@ -45,4 +45,6 @@ pub use rows::{
     PACKETS_MARGIN, PROMISE_DEPTH, PageRow, RateLimiterRow, RegionRow, RowCodec, StageRow,
     Steering,
 };
-pub use windows::{ConfigurationInForce, WindowChanges, WindowErasure, WindowSlot, WindowWrite};
+pub use windows::{
+    ConfigurationInForce, UnconfiguredNt, WindowChanges, WindowErasure, WindowSlot, WindowWrite,
+};

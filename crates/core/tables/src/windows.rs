@@ -49,6 +49,14 @@ pub struct WindowErasure {
     pub keeps: ConfigurationInForce,
 }
 
+/// An NT that did not take the configuration of a DAG: it refused it, or did not answer. It drops the DAG's packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct UnconfiguredNt {
+    /// UID of the DAG.
+    pub uid: u32,
+    pub at: WindowSlot,
+}
+
 /// Changes of NTs' configurations that go with a commit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WindowChanges {

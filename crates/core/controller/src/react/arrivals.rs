@@ -4,7 +4,7 @@
 use snic_domain::{CardId, ConditionStatus, DagName, Timestamp};
 
 use crate::place::{placement, scaling, work};
-use crate::protocol::LogKind;
+use crate::protocol::{ControlError, LogKind};
 use crate::state::Core;
 use crate::state::card::Committed;
 use crate::store::records::{Placement, regions_of};
@@ -21,7 +21,9 @@ pub(crate) fn finish_arrival(core: &mut Core, tx: &mut Tx, name: &DagName) {
         scaling::scaled(core, tx, name);
         placement::finish_move(core, tx, name);
         if let Some(operation) = operation {
-            work::end(core, tx, &operation, Ok(()));
+            let lacks = core.dags.get(name).and_then(|entry| entry.lacking_configuration());
+            let result = lacks.map_or(Ok(()), |why| Err(ControlError::precondition(name, why)));
+            work::end(core, tx, &operation, result);
         }
     }
     let entry = core.dags.known(name);
@@ -93,12 +95,21 @@ fn carried<'a>(core: &'a Core, name: &DagName) -> Option<&'a Placement> {
 
 /// The card's tables, read back, hold the rows of these placements.
 pub(crate) fn programmed(core: &mut Core, tx: &mut Tx, id: &CardId, follows: Committed) {
-    let Committed { dags, removals } = follows;
+    let Committed { dags, removals, windows } = follows;
     let waiting = core.cards.known_mut(id).take_waiting();
     core.dags.mark_all_dirty(waiting);
     for (name, serial) in dags {
         if core.dags.get(&name).is_some_and(|entry| entry.card() == Some(id)) {
-            let stopped = core.dags.known_mut(&name).set_active(serial);
+            let mut entry = core.dags.known_mut(&name);
+            let stopped = entry.set_active(serial);
+            let uid = entry.uid().raw();
+            let own = windows.iter().filter(|end| end.uid == uid);
+            let ends = own.map(|end| ((end.at.region, end.at.slot), end.is_lacking));
+            let is_news = entry.windows_ended(ends);
+            drop(entry);
+            if is_news {
+                core.dags.store(tx, &name);
+            }
             finish_arrival(core, tx, &name);
             if let Some(since) = stopped {
                 report_stop(core, tx, id, &name, since);

@@ -117,7 +117,8 @@ pub(crate) fn card_reported(core: &mut Core, tx: &mut Tx, id: &CardId, report: C
     let (now, settings) = (core.now(), core.policies.current());
     match report {
         CardReport::ReadBack { ticket, snapshot } => adopt(core, tx, id, ticket, &snapshot),
-        CardReport::Programmed { ticket, result } => {
+        CardReport::Programmed { ticket, result, unconfigured } => {
+            let result = result.map(|version| (version, unconfigured));
             let card = core.cards.known_mut(id);
             match card.commit_ended(now, ticket, result, settings) {
                 CommitEnd::Stale => {}

@@ -144,7 +144,11 @@ impl Rig {
             }
             CardCommand::Program { ticket, .. } => {
                 self.version += 1;
-                CardReport::Programmed { ticket, result: Ok(self.version) }
+                CardReport::Programmed {
+                    ticket,
+                    result: Ok(self.version),
+                    unconfigured: Vec::new(),
+                }
             }
             CardCommand::Load { ticket, region, .. } => {
                 CardReport::Loaded { ticket, region, result: Ok(Duration::from_millis(5)) }
@@ -230,7 +234,7 @@ fn a_dag_is_loaded_then_written_then_ready() {
     let asked = rig.asked();
     let [CardCommand::Program { ticket, .. }] = asked[..] else { panic!("one commit: {asked:?}") };
     assert_eq!(rig.state("web"), DagState::Provisioning, "its rows are not on the card");
-    rig.report(CardReport::Programmed { ticket, result: Ok(2) });
+    rig.report(CardReport::Programmed { ticket, result: Ok(2), unconfigured: Vec::new() });
     assert_eq!(rig.state("web"), DagState::Ready);
     let record = rig.core.operations.get(&id).expect("it is remembered");
     assert!(matches!(&record.ended, Some((_, Ok(())))), "{record:?}");
@@ -249,7 +253,7 @@ fn no_row_is_written_while_its_region_is_loaded_and_no_load_begins_while_a_row_l
         panic!("first the rows leave: {asked:?}")
     };
     assert_eq!(rig.region(0).0, Some("lb".into()), "what it is to hold is known already");
-    rig.report(CardReport::Programmed { ticket, result: Ok(9) });
+    rig.report(CardReport::Programmed { ticket, result: Ok(9), unconfigured: Vec::new() });
     let asked = rig.asked();
     assert!(matches!(asked[..], [CardCommand::Load { region: RegionId(0), .. }]), "{asked:?}");
 }
@@ -274,7 +278,7 @@ fn reports_of_an_earlier_session_say_nothing() {
     rig.report(CardReport::Lost { reason: "it does not answer".into() });
     assert_eq!(rig.region(0).1, ObservedContent::Unknown, "it may be anything by now");
     rig.report(CardReport::Loaded { ticket, region, result: Ok(Duration::ZERO) });
-    rig.report(CardReport::Programmed { ticket, result: Ok(7) });
+    rig.report(CardReport::Programmed { ticket, result: Ok(7), unconfigured: Vec::new() });
     assert_eq!(rig.region(0).1, ObservedContent::Unknown);
     assert_eq!(rig.asked(), [], "nothing is asked of a card that is lost");
     reports::card_appeared(&mut rig.core, &mut rig.tx, card(), profile(1));
@@ -313,7 +317,7 @@ fn a_commit_that_failed_has_the_card_read_again_before_anything_else() {
     let asked = rig.asked();
     let [CardCommand::Program { ticket, .. }] = asked[..] else { panic!("one commit: {asked:?}") };
     let failure = ProgramFailure::ReadBack { rows: 3 };
-    rig.report(CardReport::Programmed { ticket, result: Err(failure) });
+    rig.report(CardReport::Programmed { ticket, result: Err(failure), unconfigured: Vec::new() });
     let asked = rig.asked();
     assert!(matches!(asked[..], [CardCommand::ReadBack { .. }]), "{asked:?}");
     assert_eq!(rig.state("web"), DagState::Provisioning, "what the card does is not known");

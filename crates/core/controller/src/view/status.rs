@@ -9,6 +9,9 @@ use crate::store::records::Placement;
 /// The reason while a card is asked what it holds.
 pub(crate) const ADOPTING: &str = "CARD_ADOPTING";
 
+/// The reason where NTs did not take their configuration.
+const UNCONFIGURED: &str = "CONFIGURATION_REFUSED";
+
 /// A condition without its times.
 struct ConditionFinding {
     kind: ConditionType,
@@ -62,7 +65,10 @@ pub(crate) fn conditions(
     let findings = match dag.shown().zip(facts) {
         None => vec![unmapped(dag)],
         Some((placement, facts)) => {
-            vec![mapped(facts), regions_loaded(facts), tables_programmed(dag, placement, facts)]
+            let programmed = tables_programmed(dag, placement, facts);
+            let mut all = vec![mapped(facts), regions_loaded(facts), programmed];
+            all.extend(unconfigured(dag, facts));
+            all
         }
     };
     let promise = promise_status(dag, facts, &findings);
@@ -161,6 +167,14 @@ fn tables_programmed(
     }
 }
 
+/// NTs that lack the DAG's configuration, where some do.
+fn unconfigured(dag: &DagEntry, facts: &CardFacts<'_>) -> Option<ConditionFinding> {
+    let kind = ConditionType::Configured;
+    let why = dag.lacking_configuration()?;
+    let found = || ConditionFinding::new(kind, ConditionStatus::False, UNCONFIGURED, why);
+    Some(silence(kind, facts.connection).unwrap_or_else(found))
+}
+
 /// Whether what was promised is there, as the other findings say; nothing before a promise was given: by a
 /// creation that ended, whether the DAG became ready or not.
 fn promise_status(
@@ -176,7 +190,13 @@ fn promise_status(
     if !is_given {
         return None;
     }
-    if let Some(carried) = facts.and_then(|facts| facts.carried) {
+    let carried = facts.and_then(|facts| facts.carried);
+    let lacking = findings.iter().find(|finding| finding.reason == UNCONFIGURED);
+    if let (Some(carried), Some(lacking)) = (carried, lacking) {
+        let message = format!("not all of the promised {carried} are served: {}", lacking.message);
+        return Some(ConditionFinding::new(kind, ConditionStatus::False, UNCONFIGURED, message));
+    }
+    if let Some(carried) = carried {
         let message = format!("the card carries the {carried} that were promised");
         return Some(ConditionFinding::new(kind, ConditionStatus::True, "CARRIED", message));
     }

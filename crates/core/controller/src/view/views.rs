@@ -356,7 +356,7 @@ pub(crate) fn dag_state(core: &Core, entry: &DagEntry) -> DagState {
     let silent = !card.is_ready();
     let operation = entry.operation().and_then(|id| core.operations.get(id));
     match operation {
-        None if entry.is_served() && !silent => DagState::Ready,
+        None if entry.is_served() && entry.is_configured() && !silent => DagState::Ready,
         None => DagState::Degraded,
         Some(operation) if operation.started.is_some() => DagState::Provisioning,
         Some(_) if entry.previous().is_some() => DagState::Provisioning,

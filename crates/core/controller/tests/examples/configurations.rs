@@ -1,14 +1,17 @@
 //! Configurations of NTs: they reach the card with the rows of their DAG, once.
 
 use snic_controller::{
-    AdmissionPolicy, Command, ControlError, ControllerSettings, IdleTaskPolicy, Reply,
+    AdmissionPolicy, Command, ControlError, ControllerSettings, IdleTaskPolicy, LogKind, Reply,
 };
-use snic_domain::{Bandwidth, Bitstream, DagSpec, DagState, IdleTask, NtConfiguration, Slot};
-use snic_tables::{CardCommand, DagRow};
+use snic_domain::{
+    Bandwidth, Bitstream, ConditionStatus, ConditionType, DagSpec, DagState, IdleTask,
+    NtConfiguration, Slot,
+};
+use snic_tables::{CardCommand, ConfigurationWay, DagRow};
 
-use crate::elastic;
+use crate::elastic::{self, kinds};
 use crate::support::things::{bitstream, card_id, create, dag, delete, drain, nt, spec, update};
-use crate::support::{World, operation, over_quota, precondition, settings};
+use crate::support::{World, operation, operation_id, over_quota, precondition, settings};
 
 /// A chain whose first NT is told this.
 fn told(chain: &str, gbps: u64, json: &str) -> DagSpec {
@@ -216,4 +219,66 @@ fn a_tenant_has_a_limited_number_of_configured_nts() {
     world.ask(create("acme/more", spec("nat", 1))).expect("one without");
     world.ask(update("acme/d0", told("nat", 1, r#"{"a":1}"#))).expect("no more than before");
     world.ask(create("beta/web", told("nat", 1, "{}"))).expect("another tenant has its own");
+}
+
+/// The card begins again, with NTs that take configurations by their windows.
+fn with_windows(world: &mut World) {
+    world.card().configures = Some(ConfigurationWay::Windows);
+    world.lose_card();
+    world.appear(&card_id());
+    world.settle();
+}
+
+/// Status of the condition about configurations, where one is told, and of the others that depend on it.
+fn configured(world: &World) -> [Option<ConditionStatus>; 3] {
+    let all = world.view("acme/web").conditions;
+    let status = |kind| all.iter().find(|c| c.kind == kind).map(|c| c.status);
+    [ConditionType::Configured, ConditionType::PromiseKept, ConditionType::Ready].map(status)
+}
+
+const LACKS: [Option<ConditionStatus>; 3] = [Some(ConditionStatus::False); 3];
+const HAS: [Option<ConditionStatus>; 3] =
+    [None, Some(ConditionStatus::True), Some(ConditionStatus::True)];
+
+/// Its packets are dropped, so it is not ready and its promise is broken, until a configuration is taken.
+#[test]
+fn a_dag_whose_task_takes_no_configuration_is_not_ready_and_its_creation_fails() {
+    let mut world = World::new();
+    with_windows(&mut world);
+    world.card().refuse = (0..4).map(|region| (region, 0)).collect();
+    let created = operation_id(world.ask(create("acme/web", told("nat firewall", 5, "{}"))));
+    deploy(&mut world, "acme/other", told("firewall", 5, "{}"));
+    let Some(Err(ControlError::Precondition { description, .. })) = world.ended(&created) else {
+        panic!("{:?}", world.ended(&created));
+    };
+    let region = world.regions_of("acme/web")[0].0;
+    assert!(description.contains(&format!("region {region} slot 0")), "{description}");
+    assert_eq!((world.state("acme/web"), configured(&world)), (DagState::Degraded, LACKS));
+    assert!(kinds(&world).contains(&LogKind::PromiseBroken));
+    world.restart();
+    world.settle();
+    assert_eq!((world.state("acme/web"), configured(&world)), (DagState::Degraded, LACKS));
+    world.card().refuse.clear();
+    world.ask(update("acme/web", told("nat firewall", 5, r#"{"a":1}"#))).expect("it fits");
+    world.settle();
+    assert_eq!((world.state("acme/web"), configured(&world)), (DagState::Ready, HAS));
+    assert_eq!(kinds(&world).last(), Some(&LogKind::PromiseKept));
+}
+
+#[test]
+fn a_dag_that_leaves_a_task_without_its_configuration_is_ready_again() {
+    let mut world = World::new();
+    with_windows(&mut world);
+    deploy(&mut world, "acme/web", told("nat", 5, "{}"));
+    let region = world.regions_of("acme/web")[0].0;
+    world.card().refuse = [(region, 0)].into();
+    let update = update("acme/web", told("nat", 5, r#"{"a":1}"#));
+    let updated = operation_id(world.ask(update));
+    world.settle();
+    assert!(matches!(world.ended(&updated), Some(Err(ControlError::Precondition { .. }))));
+    assert_eq!((world.state("acme/web"), configured(&world)), (DagState::Degraded, LACKS));
+    world.ask(drain(region)).expect("there is another region");
+    world.settle();
+    assert_ne!(world.regions_of("acme/web")[0].0, region);
+    assert_eq!((world.state("acme/web"), configured(&world)), (DagState::Ready, HAS));
 }

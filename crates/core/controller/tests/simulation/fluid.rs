@@ -110,7 +110,14 @@ impl Card {
             CardCommand::Program { ticket, delta, .. } => {
                 self.tables.apply(&delta).expect("rows that the tables have");
                 self.version += 1;
-                self.say(now + COMMIT, CardReport::Programmed { ticket, result: Ok(self.version) });
+                self.say(
+                    now + COMMIT,
+                    CardReport::Programmed {
+                        ticket,
+                        result: Ok(self.version),
+                        unconfigured: Vec::new(),
+                    },
+                );
             }
             CardCommand::Load { ticket, region, digest, chain } => {
                 self.chains.insert(digest, chain);

@@ -85,6 +85,7 @@ fn ids_and_units_are_plain_texts_and_numbers() {
 #[case(ConditionType::Mapped, "mapped")]
 #[case(ConditionType::RegionsLoaded, "regions-loaded")]
 #[case(ConditionType::TablesProgrammed, "tables-programmed")]
+#[case(ConditionType::Configured, "configured")]
 #[case(ConditionType::PromiseKept, "promise-kept")]
 #[case(ConditionType::Ready, "ready")]
 #[case(DagState::Pending, "PENDING")]

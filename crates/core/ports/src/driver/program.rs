@@ -30,7 +30,8 @@ use snic_tables::registers::{
     shadow_row,
 };
 use snic_tables::{
-    CardReport, DagConfiguration, ProgramFailure, RowKey, TableDelta, Ticket, WindowChanges,
+    CardReport, DagConfiguration, ProgramFailure, RowKey, TableDelta, Ticket, UnconfiguredNt,
+    WindowChanges,
 };
 
 use super::windows::{WindowProgress, WindowWriter};
@@ -47,6 +48,8 @@ pub(super) struct Program {
     stage: Stage,
     since: Timestamp,
     patience: Patience,
+    /// NTs that do not have what the new rows name.
+    unconfigured: Vec<UnconfiguredNt>,
 }
 
 /// Waiting for NTs of one DAG: they may be a tenant's own and never answer, and others' rows wait meanwhile.
@@ -122,7 +125,16 @@ impl Program {
     ) -> Self {
         let windows = WindowWriter::new(windows);
         let patience = Patience { uid: 0, busy: None, spent: Duration::ZERO };
-        Self { ticket, delta, configurations, windows, stage: Stage::Banks, since: now, patience }
+        Self {
+            ticket,
+            delta,
+            configurations,
+            windows,
+            stage: Stage::Banks,
+            since: now,
+            patience,
+            unconfigured: Vec::new(),
+        }
     }
 
     /// Goes on as far as the card and the step's words allow.
@@ -144,7 +156,9 @@ impl Program {
                 Stage::ReadBack(comparing) => self.compare(comparing, card, context)?,
             };
             if let Some(result) = outcome {
-                return Ok(Some(CardReport::Programmed { ticket: self.ticket, result }));
+                let unconfigured = std::mem::take(&mut self.unconfigured);
+                let ticket = self.ticket;
+                return Ok(Some(CardReport::Programmed { ticket, result, unconfigured }));
             }
             if waited && !self.is_ready() {
                 return Ok(None);
@@ -243,7 +257,7 @@ impl Program {
         }
         (*busy, *spent) = (None, waited);
         if late || progress == WindowProgress::Refused {
-            self.windows.skip();
+            self.unconfigured.extend(self.windows.skip());
             context.statistics.windows_refused += 1;
         }
     }

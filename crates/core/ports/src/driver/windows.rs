@@ -4,6 +4,7 @@
 //! steps. Nothing that packets use changes before the commit: an NT keeps what is in force beside what comes.
 
 use std::fmt;
+use std::sync::Arc;
 
 use snic_domain::NtNumber;
 use snic_tables::configuration::entries;
@@ -12,7 +13,8 @@ use snic_tables::registers::{
     NT_KEEP, NT_STATUS, NT_TAG, NT_TAKE, NT_UID, NT_WORDS_MAX, WINDOW, WINDOW_SELECT, window,
 };
 use snic_tables::{
-    ConfigurationInForce, DagConfiguration, WindowChanges, WindowErasure, WindowSlot, WindowWrite,
+    ConfigurationInForce, DagConfiguration, UnconfiguredNt, WindowChanges, WindowErasure,
+    WindowSlot, WindowWrite,
 };
 
 use super::Context;
@@ -44,7 +46,8 @@ pub(super) struct WindowWriter {
     /// Erasures that are done.
     erased: usize,
     /// The words of the next write, where it has begun.
-    words: Option<Vec<u32>>,
+    words: Option<Arc<[u32]>>,
+    encoded: EncodedWords,
     /// This many of them are there.
     sent: usize,
     /// The command under way, where the NT is busy with it.
@@ -78,7 +81,8 @@ pub(super) enum WindowProgress {
 
 impl WindowWriter {
     pub(super) const fn new(changes: WindowChanges) -> Self {
-        Self { changes, written: 0, erased: 0, words: None, sent: 0, busy: None }
+        let encoded = EncodedWords { of: None, words: Vec::new() };
+        Self { changes, written: 0, erased: 0, words: None, encoded, sent: 0, busy: None }
     }
 
     /// Whether nothing is to be forgotten.
@@ -103,7 +107,9 @@ impl WindowWriter {
             return self.answered(step, card);
         }
         let Some(words) = &self.words else {
-            self.words = words_for(card, at.nt, &configuration, context.encoder)?;
+            let most = card.read(WINDOW + NT_WORDS_MAX)? as usize;
+            let words = self.encoded.words(at.nt, &configuration, context.encoder);
+            self.words = words.filter(|words| most > 0 && words.len() <= most);
             if self.words.is_none() {
                 return Ok(WindowProgress::Refused);
             }
@@ -127,13 +133,16 @@ impl WindowWriter {
         write.map_or_else(erasure, |write| write.configuration.uid.raw())
     }
 
-    /// Leaves out the write that is next, or else the erasure.
-    pub(super) fn skip(&mut self) {
+    /// Leaves out the write that is next, or else the erasure. Says which NT has no configuration for that.
+    pub(super) fn skip(&mut self) -> Option<UnconfiguredNt> {
         (self.words, self.sent, self.busy) = (None, 0, None);
-        match self.written < self.changes.writes.len() {
-            true => self.written += 1,
-            false => self.erased += 1,
+        let write = self.changes.writes.get(self.written);
+        let left = write.map(|write| (write.configuration.uid.raw(), write.at));
+        match left {
+            Some(_) => self.written += 1,
+            None => self.erased += 1,
         }
+        left.map(|(uid, at)| UnconfiguredNt { uid, at })
     }
 
     /// Goes on with the erasures.
@@ -155,12 +164,7 @@ impl WindowWriter {
 
     fn command(&mut self, step: Step, card: &mut dyn Card) -> Result<WindowProgress, CardError> {
         if step == Step::Begin {
-            let write = &self.changes.writes[self.written];
-            let next = ConfigurationInForce {
-                uid: write.configuration.uid.raw(),
-                tag: write.configuration.tag(),
-            };
-            name(card, next)?;
+            name(card, name_of(&self.changes.writes[self.written].configuration))?;
         }
         let command = match step {
             Step::Keep | Step::Erase => NT_KEEP,
@@ -212,16 +216,36 @@ fn name(card: &mut dyn Card, configuration: ConfigurationInForce) -> Result<(), 
     registers.into_iter().try_for_each(|(at, value)| card.write(WINDOW + at, value))
 }
 
-/// The words of an NT's configuration, if it takes any and has room for them.
-fn words_for(
-    card: &mut dyn Card,
-    nt: NtNumber,
-    configuration: &DagConfiguration,
-    encoder: ConfigurationEncoder,
-) -> Result<Option<Vec<u32>>, CardError> {
-    let most = card.read(WINDOW + NT_WORDS_MAX)? as usize;
-    let entries = entries(configuration.bytes()).unwrap_or_default();
-    let entry = entries.iter().find(|entry| entry.number == nt);
-    let words = entry.and_then(|entry| encoder(entry.nt_type, entry.json).ok());
-    Ok(words.filter(|words| most > 0 && words.len() <= most))
+/// The words of one DAG's configurations, each made once however many instances it goes to.
+struct EncodedWords {
+    of: Option<ConfigurationInForce>,
+    words: Vec<(NtNumber, Option<Arc<[u32]>>)>,
+}
+
+impl EncodedWords {
+    /// Those of an NT type; nothing where it has no configuration or cannot take that.
+    fn words(
+        &mut self,
+        nt: NtNumber,
+        configuration: &DagConfiguration,
+        encoder: ConfigurationEncoder,
+    ) -> Option<Arc<[u32]>> {
+        let of = Some(name_of(configuration));
+        if self.of != of {
+            (self.of, self.words) = (of, Vec::new());
+        }
+        if let Some((_, words)) = self.words.iter().find(|(number, _)| *number == nt) {
+            return words.clone();
+        }
+        let entries = entries(configuration.bytes()).unwrap_or_default();
+        let entry = entries.iter().find(|entry| entry.number == nt);
+        let words = entry.and_then(|entry| encoder(entry.nt_type, entry.json).ok());
+        let words = words.map(Arc::from);
+        self.words.push((nt, words.clone()));
+        words
+    }
+}
+
+fn name_of(configuration: &DagConfiguration) -> ConfigurationInForce {
+    ConfigurationInForce { uid: configuration.uid.raw(), tag: configuration.tag() }
 }

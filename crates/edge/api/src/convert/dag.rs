@@ -236,6 +236,7 @@ pub fn condition_to_wire(condition: &Condition) -> v1::Condition {
         ConditionType::Mapped => "Mapped",
         ConditionType::RegionsLoaded => "RegionsLoaded",
         ConditionType::TablesProgrammed => "TablesProgrammed",
+        ConditionType::Configured => "Configured",
         ConditionType::PromiseKept => "PromiseKept",
         ConditionType::Ready => "Ready",
     };

@@ -90,7 +90,7 @@ impl Steps {
     pub fn end(&mut self, card: &CardId, report: &CardReport) -> Trace {
         let (ticket, well) = match report {
             CardReport::Loaded { ticket, result, .. } => (ticket, result.is_ok()),
-            CardReport::Programmed { ticket, result } => (ticket, result.is_ok()),
+            CardReport::Programmed { ticket, result, .. } => (ticket, result.is_ok()),
             CardReport::State { ticket, result, .. } => (ticket, result.is_ok()),
             CardReport::ReadBack { ticket, .. } | CardReport::Released { ticket } => (ticket, true),
             CardReport::NotReleased { ticket, .. } | CardReport::NotReset { ticket, .. } => {

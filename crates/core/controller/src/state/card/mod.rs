@@ -27,7 +27,7 @@ use snic_domain::{
 use snic_planner::{Ledger, Objective};
 use snic_tables::{
     CardCommand, CardCounters, CardSnapshot, ClassifierRow, GuardRow, ProgramFailure,
-    RateLimiterRow, RowKey, Table, Ticket,
+    RateLimiterRow, RowKey, Table, Ticket, UnconfiguredNt,
 };
 
 use crate::decide::rows::{DagColumns, RowPool};
@@ -492,7 +492,7 @@ impl CardMachine {
         &mut self,
         now: Timestamp,
         ticket: Ticket,
-        result: Result<u32, ProgramFailure>,
+        result: Result<(u32, Vec<UnconfiguredNt>), ProgramFailure>,
         settings: &ControllerSettings,
     ) -> CommitEnd {
         self.tables.ended(now, ticket, result, |failures| settings.wait(failures))

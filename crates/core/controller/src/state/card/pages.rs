@@ -275,7 +275,9 @@ mod tests {
     }
 
     fn committed(tables: &mut Tables) {
-        tables.ended(Default::default(), Ticket(1), Ok(1), |_| panic!("it did not fail"));
+        tables.ended(Default::default(), Ticket(1), Ok((1, Vec::new())), |_| {
+            panic!("it did not fail")
+        });
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use snic_domain::{DagName, DagUid, OperationId, RegionId, Timestamp};
 use snic_tables::{
     CardCommand, ConfigurationWay, DagConfiguration, DagRow, InstanceRow, ProgramFailure, RowCodec,
-    RowKey, Table, TableDelta, TableImage, Ticket, WindowChanges,
+    RowKey, Table, TableDelta, TableImage, Ticket, UnconfiguredNt, WindowChanges, WindowSlot,
 };
 
 use crate::decide::rows::{self, DagColumns};
@@ -29,6 +29,18 @@ pub(crate) struct Committed {
     pub dags: Vec<(DagName, Option<u64>)>,
     /// Operations that waited for rows to be gone.
     pub removals: Vec<OperationId>,
+    /// NTs whose windows were written, or that packets of a DAG use no more.
+    pub windows: Vec<WindowEnd>,
+}
+
+/// End of what a commit did at the window of an NT, for a DAG.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WindowEnd {
+    /// UID of the DAG.
+    pub uid: u32,
+    pub at: WindowSlot,
+    /// Whether the NT drops the DAG's packets, for it did not take the configuration.
+    pub is_lacking: bool,
 }
 
 /// Next step for the tables.
@@ -220,6 +232,7 @@ impl Tables {
         let follows = Committed {
             dags: changed.map(|name| (name.clone(), serial_of(&name))).collect(),
             removals: std::mem::take(&mut self.removals),
+            windows: Vec::new(),
         };
         let told = std::mem::take(&mut self.placed);
         if delta.is_empty() {
@@ -231,6 +244,13 @@ impl Tables {
             && delta.rows().all(|(key, _)| key.table == Table::RateLimiter);
         let dags = follows.dags.iter().map(|(name, _)| name.clone()).collect();
         let windows = self.window_changes(&told);
+        let written = windows.writes.iter().map(|one| (one.configuration.uid.raw(), one.at));
+        let left = windows.erasures.iter().filter(|one| one.keeps.tag == 0);
+        let changed = written.chain(left.map(|one| (one.keeps.uid, one.at)));
+        let follows = Committed {
+            windows: changed.map(|(uid, at)| WindowEnd { uid, at, is_lacking: false }).collect(),
+            ..follows
+        };
         self.commit = Some(Commit { ticket, delta: delta.clone(), follows, told });
         let configurations = match self.way {
             Some(ConfigurationWay::Shell) => self.configurations_of(&delta),
@@ -266,14 +286,18 @@ impl Tables {
         &mut self,
         now: Timestamp,
         ticket: Ticket,
-        result: Result<u32, ProgramFailure>,
+        result: Result<(u32, Vec<UnconfiguredNt>), ProgramFailure>,
         wait: impl Fn(u32) -> std::time::Duration,
     ) -> CommitEnd {
-        let Some(commit) = self.commit.take_if(|commit| commit.ticket == ticket) else {
+        let Some(mut commit) = self.commit.take_if(|commit| commit.ticket == ticket) else {
             return CommitEnd::Stale;
         };
         match result {
-            Ok(version) => {
+            Ok((version, unconfigured)) => {
+                let lacking: BTreeSet<UnconfiguredNt> = unconfigured.into_iter().collect();
+                for end in &mut commit.follows.windows {
+                    end.is_lacking = lacking.contains(&UnconfiguredNt { uid: end.uid, at: end.at });
+                }
                 self.version = version;
                 self.figures.commits += 1;
                 self.figures.words_written += commit.delta.words() as u64;

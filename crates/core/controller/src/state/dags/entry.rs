@@ -47,6 +47,8 @@ pub(crate) struct DagEntry {
     broken: Option<Timestamp>,
     /// The card that the fleet assigned it to, which it does not leave.
     assigned: Option<AssignedCard>,
+    /// Regions and slots with NTs that did not take its configuration.
+    unconfigured: BTreeSet<(u8, u8)>,
     meter: Meter,
     /// Changes of its spec and its placements since it is known.
     changes: u64,
@@ -67,6 +69,7 @@ impl DagEntry {
             created,
             updated,
             assigned,
+            unconfigured: BTreeSet::new(),
         };
         Self::restore(record, None)
     }
@@ -90,6 +93,7 @@ impl DagEntry {
             conditions: Vec::new(),
             broken: None,
             assigned: record.assigned,
+            unconfigured: record.unconfigured,
             meter: Meter::default(),
             changes: 0,
         }
@@ -107,6 +111,7 @@ impl DagEntry {
             created: self.created,
             updated: self.updated,
             assigned: self.assigned.clone(),
+            unconfigured: self.unconfigured.clone(),
         }
     }
 
@@ -359,7 +364,46 @@ impl DagEntry {
     /// It gets a place; what is there serves until the card has the new one.
     pub fn begin(&mut self, next: Placement) {
         self.changes += 1;
+        if self.card().is_some_and(|card| *card != next.mapping.card) {
+            self.unconfigured.clear();
+        }
         self.place.begin(next);
+    }
+
+    /// NTs in these regions and slots lack its configuration from now on, or do not; says whether that is news.
+    pub fn windows_ended(&mut self, ends: impl Iterator<Item = ((u8, u8), bool)>) -> bool {
+        let mut is_news = false;
+        for (at, is_lacking) in ends {
+            is_news |= match is_lacking {
+                true => self.unconfigured.insert(at),
+                false => self.unconfigured.remove(&at),
+            };
+        }
+        is_news
+    }
+
+    /// Whether no NT is known to lack its configuration.
+    pub fn is_configured(&self) -> bool {
+        self.unconfigured.is_empty()
+    }
+
+    /// Explanation which NTs lack its configuration, and what to do; nothing where all have it.
+    pub fn lacking_configuration(&self) -> Option<String> {
+        const NAMED: usize = 4;
+        let count = self.unconfigured.len();
+        let at = self.unconfigured.iter().take(NAMED);
+        let mut at: Vec<String> =
+            at.map(|(region, slot)| format!("region {region} slot {slot}")).collect();
+        if count > NAMED {
+            at.push(format!("{} more", count - NAMED));
+        }
+        (count > 0).then(|| {
+            format!(
+                "{count} network tasks did not take their configuration and drop its packets: {}; \
+                 change the configuration, or delete the DAG and create it again",
+                at.join(", ")
+            )
+        })
     }
 
     /// The card has the desired placement: gives what served until now.

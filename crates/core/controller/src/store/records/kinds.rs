@@ -1,6 +1,8 @@
 //! The contents of records. Their JSON is the format of the store: a field that is renamed here keeps
 //! its name there.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use snic_domain::{
     Bandwidth, Bitstream, BitstreamId, CardId, CardProfile, DagName, DagSpec, DagUid, Digest,
@@ -120,6 +122,9 @@ pub struct DagRecord {
     /// The card that the fleet assigned it to; `None`: it was created on this host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assigned: Option<AssignedCard>,
+    /// Regions and slots with NTs that did not take its configuration, and drop its packets.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub unconfigured: BTreeSet<(u8, u8)>,
 }
 
 /// A DAG's place, with the rows that lead there.

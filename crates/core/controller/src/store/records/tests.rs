@@ -59,6 +59,7 @@ fn dag() -> DagRecord {
         created: at(1),
         updated: at(2),
         assigned: None,
+        unconfigured: [(3, 1)].into(),
     }
 }
 

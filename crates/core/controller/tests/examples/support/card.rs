@@ -8,7 +8,7 @@ use snic_domain::{CardProfile, ChainIdentity, DagUid, Digest, RegionId, Reported
 use snic_tables::{
     CardSnapshot, ConfigurationWay, DagCounters, DagRow, DropCause, InstanceRow, LatencyReading,
     LoadFailure, PageRow, ProgramFailure, RegionSnapshot, RegionStatus, RowCodec, StateDone,
-    StateFailure, StateOrder, Table, TableDelta, TableImage,
+    StateFailure, StateOrder, Table, TableDelta, TableImage, UnconfiguredNt,
 };
 
 /// Contexts: a number for each region and UID.
@@ -105,6 +105,8 @@ pub struct TinyCard {
     pub boot_id: u32,
     /// Way in which its NTs take configurations.
     pub configures: Option<ConfigurationWay>,
+    /// Regions and slots with NTs that take no configuration by their windows.
+    pub refuse: BTreeSet<(u8, u8)>,
     /// Whether NTs without a configuration pass packets on, as on a software card.
     pub passes_through: bool,
     pub guards: bool,
@@ -141,6 +143,7 @@ impl TinyCard {
             states: TinyStates::default(),
             boot_id: 1,
             configures: Some(ConfigurationWay::Shell),
+            refuse: BTreeSet::new(),
             passes_through: false,
             guards: true,
             configured: Vec::new(),
@@ -167,12 +170,22 @@ impl TinyCard {
             CardCommand::ReadBack { ticket, .. } => {
                 CardReport::ReadBack { ticket, snapshot: Box::new(self.snapshot()) }
             }
-            CardCommand::Program { ticket, delta, configurations, .. } => {
+            CardCommand::Program { ticket, delta, configurations, windows, .. } => {
                 let names = configurations.iter().map(|one| (one.uid.raw(), one.tag()));
                 let came: Vec<_> = names.collect();
                 self.check_configurations(&delta, &came);
                 self.configured.extend(came);
-                CardReport::Programmed { ticket, result: self.program(&delta) }
+                let lacks = windows
+                    .writes
+                    .iter()
+                    .filter(|write| self.refuse.contains(&(write.at.region, write.at.slot)));
+                let unconfigured = lacks
+                    .map(|write| UnconfiguredNt {
+                        uid: write.configuration.uid.raw(),
+                        at: write.at,
+                    })
+                    .collect();
+                CardReport::Programmed { ticket, result: self.program(&delta), unconfigured }
             }
             CardCommand::Load { ticket, region, digest, chain } => {
                 self.chains.insert(digest, *self.lies.get(&digest).unwrap_or(&chain));
@@ -266,6 +279,9 @@ impl TinyCard {
                 continue;
             };
             assert!(self.configures.is_some(), "a configuration for a card that takes none");
+            if self.configures == Some(ConfigurationWay::Windows) {
+                continue;
+            }
             assert_ne!(before == Some(after), came.contains(&after), "{after:?} came as {came:?}");
         }
     }

@@ -126,7 +126,7 @@ fn rows(rows: RangeInclusive<u16>, rate_kbps: u32) -> TableDelta {
 }
 
 fn programmed(ticket: u64, version: u32) -> CardReport {
-    CardReport::Programmed { ticket: Ticket(ticket), result: Ok(version) }
+    CardReport::Programmed { ticket: Ticket(ticket), result: Ok(version), unconfigured: Vec::new() }
 }
 
 fn loaded(ticket: u64, region: u8, ms: u64) -> CardReport {

@@ -11,7 +11,11 @@ use snic_tables::{
 use super::{Bench, one_row, programmed, rows};
 
 fn failed(ticket: u64, failure: ProgramFailure) -> CardReport {
-    CardReport::Programmed { ticket: Ticket(ticket), result: Err(failure) }
+    CardReport::Programmed {
+        ticket: Ticket(ticket),
+        result: Err(failure),
+        unconfigured: Vec::new(),
+    }
 }
 
 fn words_of_row_3() -> usize {

@@ -1,5 +1,6 @@
 //! Configurations at the windows of NTs.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use snic_domain::{Bandwidth, DagSpec, DagUid, NtConfiguration, NtNumber};
@@ -8,8 +9,8 @@ use snic_tables::registers::{
     NT_TAKE, TABLE_VERSION, WINDOW, WINDOW_SELECT,
 };
 use snic_tables::{
-    CardCommand, CardReport, ConfigurationInForce, DagConfiguration, Ticket, WindowChanges,
-    WindowErasure, WindowSlot, WindowWrite,
+    CardCommand, CardReport, ConfigurationInForce, DagConfiguration, Ticket, UnconfiguredNt,
+    WindowChanges, WindowErasure, WindowSlot, WindowWrite,
 };
 
 use super::super::text_words;
@@ -151,7 +152,8 @@ fn an_nt_that_does_not_take_it_holds_up_nobody_else() {
         let mut bench = bench();
         breaks(&mut bench);
         program(&mut bench, 1, write(0, &configuration(1)));
-        assert_eq!(run(&mut bench), [programmed(1, 6)], "{number}");
+        let lacks = vec![UnconfiguredNt { uid: uid().raw(), at: AT }];
+        assert_eq!(run(&mut bench), [programmed_without(1, 6, lacks)], "{number}");
         assert_eq!((bench.card.peek(TABLE_VERSION), held(&bench).len()), (6, 0), "{number}");
         assert_eq!(bench.session.statistics().windows_refused, 1, "{number}");
     }
@@ -172,6 +174,49 @@ fn a_busy_nt_is_waited_for_and_not_for_ever() {
     assert_eq!(bench.step(), []);
     assert_eq!(bench.after_ms(2 * DEADLINES.commit.as_millis() as u64), [programmed(2, 7)]);
     assert_eq!(bench.session.statistics().windows_refused, 1);
+}
+
+/// Each DAG has its own patience: who is second is not given up for the first one's delay.
+#[test]
+fn two_dags_with_busy_nts_are_waited_for_one_after_the_other() {
+    let mut bench = bench();
+    bench.card.faults.window_busy = u32::MAX;
+    let second = DagUid::new(4, 1).expect("it fits");
+    let mut changes = write(0, &configuration(1));
+    let mut other = changes.writes[0].clone();
+    (other.configuration.uid, other.keeps.uid) = (second, second.raw());
+    changes.writes.push(other);
+    program(&mut bench, 1, changes);
+    assert_eq!(bench.step(), []);
+    let commit = DEADLINES.commit.as_millis() as u64;
+    assert_eq!(bench.after_ms(2 * commit), [], "the first is given up, and the second begins");
+    assert_eq!(bench.session.statistics().windows_refused, 1);
+    assert_eq!(bench.after_ms(2 * commit - 1), []);
+    let lacks = [uid(), second].map(|uid| UnconfiguredNt { uid: uid.raw(), at: AT });
+    assert_eq!(bench.after_ms(1), [programmed_without(1, 6, lacks.to_vec())]);
+}
+
+#[test]
+fn words_for_many_instances_are_made_once() {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let mut bench = bench();
+    bench.session = super::Session::new(DEADLINES).encoding(|nt, json| {
+        MADE.fetch_add(1, Ordering::Relaxed);
+        text_words(nt, json)
+    });
+    let mut changes = write(0, &configuration(1));
+    let again = changes.writes[0].clone();
+    changes.writes.extend([again.clone(), again]);
+    let mut next = write(0, &configuration(2)).writes.remove(0);
+    next.keeps = in_force(configuration(1).tag());
+    changes.writes.push(next);
+    program(&mut bench, 1, changes);
+    assert_eq!(run(&mut bench), [programmed(1, 6)]);
+    assert_eq!(MADE.load(Ordering::Relaxed), 2, "one for each configuration");
+}
+
+fn programmed_without(ticket: u64, version: u32, unconfigured: Vec<UnconfiguredNt>) -> CardReport {
+    CardReport::Programmed { ticket: Ticket(ticket), result: Ok(version), unconfigured }
 }
 
 /// Another session may have shown another NT's window in between.

@@ -101,8 +101,10 @@ impl World {
         let Some((ticket, delta)) = self.card.asked.take() else { return };
         self.card.tables.apply(&delta).expect("rows that there are");
         self.card.version += 1;
-        let result =
-            if well { Ok(self.card.version) } else { Err(ProgramFailure::ReadBack { rows: 1 }) };
+        let result = match well {
+            true => Ok((self.card.version, Vec::new())),
+            false => Err(ProgramFailure::ReadBack { rows: 1 }),
+        };
         let wait = |failures: u32| Duration::from_secs(failures.into());
         assert_eq!(self.tables.ended(self.now, Ticket(0), result.clone(), wait), CommitEnd::Stale);
         match self.tables.ended(self.now, ticket, result, wait) {
