@@ -147,6 +147,7 @@ pub(crate) fn shares(shares: &v1::Fairness) -> Value {
         "regionsSharedMillis": shares.regions_shared_millis,
         "busiest": shares.busiest,
         "busiestPpm": shares.busiest_ppm,
+        "timePpm": shares.time_share_ppm,
         "dags": shares.dags.iter().map(dag).collect::<Vec<_>>(),
     })
 }

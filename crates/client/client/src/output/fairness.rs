@@ -86,6 +86,7 @@ fn on_card(of: &Fairness, style: Style) -> String {
                 ),
             ),
             ("Limited by", word(of.limiter()).to_owned()),
+            ("In time", format!("{} of all instances", percent(of.time_share_ppm))),
             ("Regions", regions),
             ("Busiest", busiest),
         ],
@@ -220,6 +221,7 @@ mod tests {
             regions_shared_millis: 0,
             busiest: "slot 0 of region 1".into(),
             busiest_ppm: 995_000,
+            time_share_ppm: 331_600,
             dags: vec![DagFairness {
                 dag: "tenants/acme/dags/web".into(),
                 admitted_bps: 20_000_000_000,
@@ -254,6 +256,7 @@ mod tests {
             "3.12 % of all cards",
             "6.25 %",
             "99.50 % of slot 0",
+            "33.16 % of all instances",
             "30.00",
             "3.000",
         ] {

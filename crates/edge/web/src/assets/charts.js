@@ -109,10 +109,10 @@ function showTable(all, served) {
     id(shares.tenant), id(shares.card), shares.weight, percent(shares.spacePpm), words(shares.limiter),
     `${shares.regionsOwn} + ${(shares.regionsSharedMillis / 1000).toFixed(1)}`,
     rate(guaranteed(shares)), rate(load(shares)), rate(served(shares)),
-    shares.busiest ? `${shares.busiest} ${percent(shares.busiestPpm)}` : "–",
+    percent(shares.timePpm), shares.busiest ? `${shares.busiest} ${percent(shares.busiestPpm)}` : "–",
   ]);
   const heads = ["tenant", "card", "weight", "share", "limited by", "regions: own + shared",
-    "guaranteed", "offered", "served", "busiest"];
+    "guaranteed", "offered", "served", "share in time", "busiest"];
   const more = all.length - rows.length;
   setText(byId("more-shares"), more > 0 ? `and ${more} more: \`snicctl fairness get\`` : "");
   remake(byId("table"), rows, () => [

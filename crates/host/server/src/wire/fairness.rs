@@ -43,6 +43,7 @@ pub(crate) fn fairness(view: &FairnessView, with_history: bool) -> v1::Fairness 
         step: view.step,
         policy: Some(policy(view.rules)),
         space: Some(space(&view.space)),
+        time_share_ppm: view.time_ppm,
     }
 }
 
@@ -129,7 +130,8 @@ fn point(point: &FairnessPoint) -> v1::FairnessPoint {
     v1::FairnessPoint {
         time: Some(timestamp(point.at)),
         space_share_ppm: point.space_ppm,
-        busiest_ppm: point.time_ppm,
+        busiest_ppm: point.busiest_ppm,
+        time_share_ppm: point.time_ppm,
         load_bps: point.load.get(),
         served_bps: point.served.get(),
     }

@@ -243,6 +243,37 @@ fn check_rates(all: &[v1::Fairness], instances: &Instances) {
     }
 }
 
+/// Largest part of a resource that a tenant's packets take, all instances of an NT and all regions' ports taken together.
+fn check_time_shares(all: &[v1::Fairness], instances: &Instances) {
+    for of in all {
+        // What is taken, in the unit of a cost, and the capacity.
+        let mut parts: BTreeMap<&str, (u128, u128)> = BTreeMap::new();
+        for (dag, used) in
+            of.dags.iter().flat_map(|dag| dag.resources.iter().map(move |r| (dag, r)))
+        {
+            let name = used.resource.as_str();
+            let (group, capacity) = match instances.get(name) {
+                Some((nt_type, _)) => {
+                    let same = instances.values().filter(|(other, _)| other == nt_type);
+                    (nt_type.as_str(), same.map(|(_, capacity)| u128::from(*capacity)).sum())
+                }
+                None if name.starts_with("the port of region") => {
+                    ("ports", u128::from(REGIONS * used.capacity_bps))
+                }
+                None => (name, u128::from(used.capacity_bps)),
+            };
+            let part = parts.entry(group).or_insert((0, capacity));
+            part.0 += u128::from(dag.allotted_bps) * u128::from(used.cost);
+        }
+        let one = u128::from(Cost::ONE.raw());
+        let ppm = |(taken, capacity): &(u128, u128)| taken * 1_000_000 / (capacity * one);
+        let most = parts.values().map(ppm).max().unwrap_or(0);
+        assert_eq!(u128::from(of.time_share_ppm), most, "{}: {parts:?}", of.tenant);
+        assert!(of.time_share_ppm <= of.busiest_ppm, "all together are not fuller than one");
+    }
+    assert!(all.iter().any(|of| of.time_share_ppm < of.busiest_ppm), "the two say the same");
+}
+
 async fn list(client: &mut FairnessServiceClient<Channel>) -> Vec<v1::Fairness> {
     let request = v1::ListFairnessRequest { page_size: 1_000, ..Default::default() };
     let reply = client.list_fairness(request).await.expect("an operator may").into_inner();
@@ -312,6 +343,7 @@ async fn shares_and_rates_follow_from_what_the_reply_says() {
     all.iter().for_each(check_demand);
     check_shares(&all);
     check_rates(&all, &loaded);
+    check_time_shares(&all, &loaded);
     let mut tenant = FairnessServiceClient::new(rig.client("tenant/acme").await.channel);
     let request = v1::GetFairnessRequest { name: "tenants/acme".into() };
     let own = tenant.get_fairness(request).await.expect("its own").into_inner().fairness;

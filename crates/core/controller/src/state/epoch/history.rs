@@ -6,7 +6,7 @@ use std::time::Duration;
 use snic_domain::{Bandwidth, TenantId, Timestamp};
 
 use super::card_engine::LastStep;
-use super::shares::{busiest, dominant, flows_of};
+use super::shares::{busiest, dominant, flows_of, time_share};
 use crate::state::dags::Dags;
 
 /// Distance of two recent points of a history.
@@ -26,6 +26,8 @@ pub struct FairnessPoint {
     pub space_ppm: u32,
     /// Its share of its dominant resource in time, in millionths.
     pub time_ppm: u32,
+    /// Its use of the single resource that it uses most, in millionths.
+    pub busiest_ppm: u32,
     /// Load of its DAGs.
     pub load: Bandwidth,
     pub served: Bandwidth,
@@ -64,7 +66,8 @@ impl History {
             let mut point = FairnessPoint {
                 at: now,
                 space_ppm: dominant(outcome, engine.topology().memory).map_or(0, |(_, ppm)| ppm),
-                time_ppm: busiest(engine, flows_of(engine, at)).map_or(0, |(_, ppm)| ppm),
+                time_ppm: time_share(engine, flows_of(engine, at)),
+                busiest_ppm: busiest(engine, flows_of(engine, at)).map_or(0, |(_, ppm)| ppm),
                 load: Bandwidth::ZERO,
                 served: Bandwidth::ZERO,
             };
@@ -103,7 +106,14 @@ mod tests {
         for second in 0..2 * 3_600 {
             let at = at(second);
             let none = Bandwidth::ZERO;
-            let point = FairnessPoint { at, space_ppm: 0, time_ppm: 0, load: none, served: none };
+            let point = FairnessPoint {
+                at,
+                space_ppm: 0,
+                time_ppm: 0,
+                busiest_ppm: 0,
+                load: none,
+                served: none,
+            };
             add_point(&mut history, point);
         }
         let seconds: Vec<u64> =

@@ -47,18 +47,41 @@ pub(crate) fn daemon_share_ppm(cards: impl Iterator<Item = ([u64; 2], [u64; 2])>
 /// The resource of which a tenant's flows take the largest part, and that part in millionths; the
 /// first of equals. `flows` are those of the tenant: they follow each other.
 pub(super) fn busiest(engine: &Engine, flows: Range<usize>) -> Option<(usize, u32)> {
+    let capacities = &engine.topology().capacities;
+    let part = |(k, used): (usize, u128)| (k, ppm_of(used, u128::from(capacities[k]) * ONE));
+    let parts = used(engine, flows).into_iter().map(part);
+    parts.reduce(|best, next| if next.1 > best.1 { next } else { best }).filter(|(_, p)| *p > 0)
+}
+
+/// The largest part that a tenant's flows take of any resource, in millionths, where all instances of an NT are one, and so
+/// are the ports of regions: what fair sharing compares. Time O(resources) for each that the tenant uses.
+pub(super) fn time_share(engine: &Engine, flows: Range<usize>) -> u32 {
     let topology = engine.topology();
+    let group = |k: usize| topology.groups.get(k).map_or(k, |first| *first as usize);
+    let mut parts: BTreeMap<usize, u128> = BTreeMap::new();
+    for (k, used) in used(engine, flows) {
+        *parts.entry(group(k)).or_default() += used;
+    }
+    let capacity = |of: usize| -> u128 {
+        let all = topology.capacities.iter().enumerate().skip(of);
+        all.filter(|(k, _)| group(*k) == of).map(|(_, capacity)| u128::from(*capacity)).sum()
+    };
+    parts.into_iter().map(|(of, used)| ppm_of(used, capacity(of) * ONE)).max().unwrap_or(0)
+}
+
+/// One bit per second of a resource in the unit of [`used`].
+const ONE: u128 = Cost::ONE.raw() as u128;
+
+/// What a tenant's flows take of each resource now.
+fn used(engine: &Engine, flows: Range<usize>) -> BTreeMap<usize, u128> {
     let mut used: BTreeMap<usize, u128> = BTreeMap::new();
-    for (flow, rate) in topology.flows[flows.clone()].iter().zip(&engine.outcome().rates[flows]) {
+    let own = engine.topology().flows[flows.clone()].iter();
+    for (flow, rate) in own.zip(&engine.outcome().rates[flows]) {
         for (resource, cost) in &flow.uses {
             *used.entry(*resource).or_default() += u128::from(rate.get()) * u128::from(cost.raw());
         }
     }
-    let one = u128::from(Cost::ONE.raw());
-    let part =
-        |(k, used): (usize, u128)| (k, ppm_of(used, u128::from(topology.capacities[k]) * one));
-    let parts = used.into_iter().map(part);
-    parts.reduce(|best, next| if next.1 > best.1 { next } else { best }).filter(|(_, p)| *p > 0)
+    used
 }
 
 /// The flows of the tenant at `at`: tenants and flows are in the order of their names.

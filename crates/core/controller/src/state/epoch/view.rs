@@ -12,7 +12,7 @@ use super::card_engine::LastStep;
 use super::card_loop::CardLoop;
 use super::flows::AREA_UNITS;
 use super::history::FairnessPoint;
-use super::shares::{busiest, dominant, flows_of, ppm, ppm_of};
+use super::shares::{busiest, dominant, flows_of, ppm, ppm_of, time_share};
 use super::topology::CardResource;
 use crate::protocol::Fairness;
 use crate::state::dags::Dags;
@@ -119,6 +119,8 @@ pub struct FairnessView {
     pub regions_shared_millis: u32,
     /// The resource of packets of which it takes most now, and how much, in millionths.
     pub busiest: Option<(CardResource, u32)>,
+    /// Largest part of a resource that its packets take, in millionths, where all instances of an NT are one.
+    pub time_ppm: u32,
     /// The number of the step that all of this is of: views of one card with one number were
     /// computed together.
     pub step: u64,
@@ -196,6 +198,7 @@ impl CardLoop {
             regions_own: whole.map_or(0, |w| w.own),
             regions_shared_millis: whole.map_or(0, |w| ppm(w.shared) / 1_000),
             busiest: busiest(engine, flows_of(engine, at)).map(|(k, ppm)| (CardResource(k), ppm)),
+            time_ppm: time_share(engine, flows_of(engine, at)),
             dags: own,
             history: self.history(tenant).copied().collect(),
         })
