@@ -128,15 +128,21 @@ fn judge_refusal(regions: usize, admitted: &[DagSpec], refused: &DagSpec) -> Ver
 /// Time for the loop to find every load of a set, and to open regions for it.
 const SEARCH: Duration = Duration::from_millis(30);
 
-/// Part of the load of one DAG that the card serves, in percent, where that was promised next to nothing and the others all
-/// of theirs; zero where one of these does not get it.
+/// Parts of its bandwidth that are promised to a DAG that was refused, in percent: the first one that is admitted.
+const PROMISED: [u64; 4] = [90, 75, 50, 25];
+
+/// Part of the load of one DAG that the card serves, in percent, where the others are promised all of theirs and it as much as
+/// is admitted: what is beyond promises is served later and less evenly, and the more of that is to be served, the more
+/// witnesses are missed. Zero where one of the others does not get its promise.
 fn served_beside(regions: usize, wanted: &[DagSpec], at: usize) -> u64 {
-    let mut promised = wanted.to_vec();
-    promised[at].bandwidth = NEXT_TO_NOTHING;
-    let mut set = Set::of(regions, promised, Random::new(0));
-    if !set.refused.is_empty() {
-        return 0;
-    }
+    let parts = PROMISED.map(|part| Bandwidth::from_bps(wanted[at].bandwidth.get() / 100 * part));
+    let sets = parts.into_iter().chain([NEXT_TO_NOTHING]).map(|bandwidth| {
+        let mut promised = wanted.to_vec();
+        promised[at].bandwidth = bandwidth;
+        Set::of(regions, promised, Random::new(0))
+    });
+    let Some(mut set) = sets.into_iter().find(|set| set.refused.is_empty()) else { return 0 };
+    set.leave_no_headroom();
     let load = |spec: &DagSpec| Load { rate: spec.bandwidth, is_random: false };
     let loads: Vec<Load> = wanted.iter().map(load).collect();
     let seen = set.run(&loads, SEARCH, SET_COUNTS);
@@ -207,4 +213,22 @@ fn what_the_card_would_serve_is_seldom_refused() {
         wrongly <= (admitted + wrongly) * 0.05,
         "{wrongly} of {admitted} Gbit/s too many refused"
     );
+}
+
+/// The judge finds a witness nearly always where there is one: a DAG that was admitted last counts as if it had been
+/// refused. It misses those of which the last tenth is served only by a promise (seed 6).
+#[test]
+#[ignore = "ci: half a minute"]
+fn a_refusal_that_nothing_asks_for_is_found() {
+    let verdicts = for_all(0..8, |seed| {
+        let mut random = Random::new(seed);
+        let regions = 3 + random.below(10);
+        let specs: Vec<DagSpec> = (0..12).map(|_| random_spec(&mut random)).collect();
+        let set = Set::of(regions, specs, Random::new(0));
+        let mut admitted: Vec<DagSpec> = set.dags.iter().map(|(_, spec)| spec.clone()).collect();
+        let last = admitted.pop().expect("the first of all has room");
+        judge_refusal(regions, &admitted, &last)
+    });
+    let found = verdicts.iter().filter(|(_, verdict)| *verdict == Verdict::Served).count();
+    assert!(found >= 7, "{verdicts:?}");
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use snic_card_sim::{Measurements, Sizes, TrafficSource};
-use snic_controller::DagView;
+use snic_controller::{ControllerSettings, DagView, Fairness};
 use snic_domain::{Bandwidth, DagSpec, Edge, FormPreference, NtTypeId, PacketSizes};
 use snic_repro::{NtSequence, Parameters, Testbed};
 
@@ -152,6 +152,13 @@ impl Set {
             }
         }
         Self { testbed, dags, refused, random }
+    }
+
+    /// What is beyond promises may take the whole of a resource, as a promise may.
+    pub fn leave_no_headroom(&mut self) {
+        let fairness = Fairness { headroom_percent: 0, ..Fairness::default() };
+        let settings = ControllerSettings { fairness, ..ControllerSettings::default() };
+        self.testbed.policies(settings).expect("it takes policies");
     }
 
     /// Half of the tenants send all of their promise, evenly; the other half nine tenths of it at random
