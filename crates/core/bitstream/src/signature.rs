@@ -160,9 +160,13 @@ impl PublicKey {
         Ok(Self { name: name.to_owned(), key: key.ok_or(InvalidKey::Kind)? })
     }
 
+    /// Whether this is a signature of these bytes by its key.
+    pub fn verifies(&self, bytes: &[u8], signature: &[u8]) -> bool {
+        UnparsedPublicKey::new(&ED25519, &self.key).verify(bytes, signature).is_ok()
+    }
+
     fn has_signed(&self, statement: &str, signature: &[u8]) -> bool {
-        let key = UnparsedPublicKey::new(&ED25519, &self.key);
-        key.verify(statement.as_bytes(), signature).is_ok()
+        self.verifies(statement.as_bytes(), signature)
     }
 }
 

@@ -6,6 +6,6 @@ mod simulation;
 
 use examples::{elastic, support};
 use simulation::{
-    book, callers, fluid, loads, machines, model, number, operators, reads, requests, residency,
-    states, trust, usage, weights, windows, world,
+    book, callers, fluid, loads, machines, model, number, operators, rates, reads, requests,
+    residency, states, trust, usage, weights, windows, world,
 };

@@ -1,9 +1,9 @@
 //! Accounts: what one DAG has used of one card, or what is left of a tenant's many.
 
-use snic_domain::{DagId, TenantId};
+use snic_domain::{DagId, NtTypeId, TenantId};
 
 use crate::key::{Remainders, UsageRates};
-use crate::meter::{Meter, UsageAmounts};
+use crate::meter::{ACCOUNT_NTS_MAX, Meter, UsageAmounts};
 use crate::pages::{IntervalLevel, UsageInterval, UsagePage};
 use crate::saved::SavedAccount;
 
@@ -32,6 +32,7 @@ impl Account {
                 begun: second,
                 ended: None,
                 remainders: Remainders::default(),
+                nts: Vec::new(),
                 open: UsageAmounts::default(),
                 fine: UsagePage::default(),
             },
@@ -61,6 +62,11 @@ impl Account {
     /// Name of the DAG; `None` for those without accounts of their own.
     pub const fn dag(&self) -> Option<&DagId> {
         self.saved.dag.as_ref()
+    }
+
+    /// NT types that it counts by themselves, in the order of [`Meter::Nt`]. The meter behind the last one is of all others.
+    pub fn nts(&self) -> &[NtTypeId] {
+        &self.saved.nts
     }
 
     /// Second in which it began, since 1970.
@@ -106,15 +112,52 @@ impl Account {
     }
 
     /// A DAG has used the card for so many nanoseconds at these rates.
-    pub(crate) fn add_time(&mut self, nanos: u64, rates: UsageRates) {
+    pub(crate) fn add_time(&mut self, nanos: u64, rates: &UsageRates) {
+        if nanos == 0 {
+            return;
+        }
         let (rest, time) = (&mut self.saved.remainders, u128::from(nanos));
         let life = carry(&mut rest.life, time, 1_000_000);
         let promised =
             carry(&mut rest.promised, time * u128::from(rates.promised), 1_000_000_000_000);
         let regions = carry(&mut rest.regions, time * u128::from(rates.regions), 1_000_000);
+        let area = carry(&mut rest.area, time * u128::from(rates.area), 1_000_000_000_000);
+        let memory = carry(&mut rest.memory, time * u128::from(rates.memory), 1_000_000);
+        let functions = carry(&mut rest.functions, time * u128::from(rates.functions), 1_000_000);
         self.add(Meter::Life, life);
         self.add(Meter::Promised, promised);
         self.add(Meter::Regions, regions);
+        self.add(Meter::Area, area);
+        self.add(Meter::Memory, memory);
+        self.add(Meter::Functions, functions);
+        for (nt, instances) in rates.nts.iter() {
+            self.add_nt_time(nt, time * u128::from(instances));
+        }
+    }
+
+    /// Instances × nanoseconds of an NT type.
+    fn add_nt_time(&mut self, nt: &NtTypeId, more: u128) {
+        let place = self.nt_place(nt);
+        let rest = &mut self.saved.remainders.nts;
+        if rest.len() <= place {
+            rest.resize(place + 1, 0);
+        }
+        let whole = carry(&mut rest[place], more, 1_000_000);
+        self.add(Meter::Nt(place as u8), whole);
+    }
+
+    /// Place of an NT type in the account's list. An account that has used more types than it has room for counts the others together.
+    fn nt_place(&mut self, nt: &NtTypeId) -> usize {
+        let nts = &mut self.saved.nts;
+        let known = nts.iter().position(|known| known == nt);
+        known.unwrap_or_else(|| {
+            if nts.len() < ACCOUNT_NTS_MAX {
+                nts.push(nt.clone());
+                nts.len() - 1
+            } else {
+                ACCOUNT_NTS_MAX
+            }
+        })
     }
 
     /// The DAG is on the card, again or still.

@@ -88,12 +88,13 @@ struct DagOnCard {
 enum PlaceChange {
     Placed(DagOnCard, UsageRates),
     Left(DagUid),
+    Loaded(DagUid, u32),
 }
 
 impl PlaceChange {
     const fn uid(&self) -> DagUid {
         match self {
-            Self::Placed(DagOnCard { uid, .. }, _) | Self::Left(uid) => *uid,
+            Self::Placed(DagOnCard { uid, .. }, _) | Self::Left(uid) | Self::Loaded(uid, _) => *uid,
         }
     }
 }
@@ -195,7 +196,7 @@ impl Book {
     ) {
         let is_noted = self.waiting.contains_key(card);
         let held = self.card(card).held(uid);
-        if !is_noted && held.is_some_and(|(_, before)| before == rates) {
+        if !is_noted && held.is_some_and(|(_, before)| *before == rates) {
             return;
         }
         let dag = DagOnCard { tenant: tenant.clone(), dag: dag.clone(), uid };
@@ -208,6 +209,24 @@ impl Book {
         if is_noted || self.card(card).held(uid).is_some() {
             self.change(now, card, PlaceChange::Left(uid));
         }
+    }
+
+    /// Regions of a card were told to load something for a DAG that is there.
+    pub fn loaded(&mut self, now: Timestamp, card: &CardId, uid: DagUid, loads: u32) {
+        self.change(now, card, PlaceChange::Loaded(uid, loads));
+    }
+
+    /// The rates at which a DAG on a card is charged from now on; `None` if the book does not have it there.
+    pub fn rates(&self, card: &CardId, uid: DagUid) -> Option<UsageRates> {
+        let waiting = self.waiting.get(card).into_iter().flatten().rev();
+        for (_, change) in waiting.filter(|(_, change)| change.uid() == uid) {
+            match change {
+                PlaceChange::Placed(_, rates) => return Some(rates.clone()),
+                PlaceChange::Left(_) => return None,
+                PlaceChange::Loaded(..) => {}
+            }
+        }
+        Some(self.cards.get(card)?.held(uid)?.1.clone())
     }
 
     /// After a start only the card knows how much time has passed: a change waits for its first reading.
@@ -234,7 +253,7 @@ impl Book {
     fn apply(&mut self, now: Timestamp, time: u64, card: &CardId, change: PlaceChange) {
         match change {
             PlaceChange::Placed(dag, rates) => match self.card(card).held(dag.uid) {
-                Some((_, before)) if before == rates => {}
+                Some((_, before)) if *before == rates => {}
                 Some(_) => {
                     let charged = self.card(card).charge(time, dag.uid, Some(rates));
                     self.charge(card, charged);
@@ -242,6 +261,11 @@ impl Book {
                 None => self.begin(second(now), time, card, (dag, rates)),
             },
             PlaceChange::Left(uid) => self.end(second(now), time, card, uid),
+            PlaceChange::Loaded(uid, loads) => {
+                if let Some(part) = self.card(card).count_loads(uid, loads) {
+                    self.dirty.insert(AccountKey { card: card.clone(), part });
+                }
+            }
         }
     }
 
@@ -355,7 +379,7 @@ impl Book {
             let key = AccountKey { card: card.clone(), part: account };
             if let Some(account) = self.accounts.get_mut(&key) {
                 account.add_all(&amounts);
-                account.add_time(nanos, rates);
+                account.add_time(nanos, &rates);
             }
             self.dirty.insert(key);
         }

@@ -164,9 +164,9 @@ impl CardBook {
     }
 
     /// The account and the rates of a DAG on the card.
-    pub fn held(&self, uid: DagUid) -> Option<(&AccountPart, UsageRates)> {
+    pub fn held(&self, uid: DagUid) -> Option<(&AccountPart, &UsageRates)> {
         let owner = self.rows.get(usize::from(uid.row()))?.owner.as_ref()?;
-        (owner.uid == uid && owner.is_held).then_some((&owner.account, owner.rates))
+        (owner.uid == uid && owner.is_held).then_some((&owner.account, &owner.rates))
     }
 
     /// A DAG gets a row; returns what its owner until now has used.
@@ -227,6 +227,14 @@ impl CardBook {
             }
         }
         Some(charged)
+    }
+
+    /// Counts loads for a DAG on the card; returns its account.
+    pub fn count_loads(&mut self, uid: DagUid, loads: u32) -> Option<AccountPart> {
+        let owner = self.rows.get_mut(usize::from(uid.row()))?.owner.as_mut()?;
+        let owner = (owner.uid == uid && owner.is_held).then_some(owner)?;
+        owner.pending.add(Meter::Loads, u64::from(loads));
+        Some(owner.account.clone())
     }
 
     /// Charges all rows up to now. Time O(rows).
@@ -392,7 +400,7 @@ impl RowOwner {
         let nanos = until.saturating_sub(self.since);
         self.since = self.since.max(until);
         let amounts = std::mem::take(&mut self.pending);
-        Charged { account: self.account.clone(), amounts, nanos, rates: self.rates }
+        Charged { account: self.account.clone(), amounts, nanos, rates: self.rates.clone() }
     }
 }
 

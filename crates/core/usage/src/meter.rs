@@ -16,6 +16,12 @@ pub enum MeterUnit {
     Bytes,
     /// Packets.
     Packets,
+    /// Millionths of a card's area, times seconds.
+    AreaSeconds,
+    /// Mebibytes, times milliseconds.
+    MebibyteMilliseconds,
+    /// Loads of regions.
+    Loads,
 }
 
 impl MeterUnit {
@@ -26,6 +32,9 @@ impl MeterUnit {
             Self::Kilobits => "kbit",
             Self::Bytes => "bytes",
             Self::Packets => "packets",
+            Self::AreaSeconds => "ppm·s",
+            Self::MebibyteMilliseconds => "MiB·ms",
+            Self::Loads => "loads",
         }
     }
 }
@@ -92,6 +101,16 @@ pub enum Meter {
     Dropped(DropCause),
     /// Time in which something is missing or not known.
     Gap(Gap),
+    /// Area of the card's regions that the promise takes, as if the DAG were alone, × time.
+    Area,
+    /// On-board memory × time.
+    Memory,
+    /// Regions that were loaded for its places.
+    Loads,
+    /// Functions of virtual machines that lead to it × time.
+    Functions,
+    /// Instances of NTs of one type × time: of the type with this number in the account's list, or of those that have none.
+    Nt(u8),
 }
 
 /// Meters before those of drops.
@@ -104,17 +123,34 @@ const PLAIN: [Meter; 7] = [
     Meter::PacketsIn,
     Meter::PacketsServed,
 ];
+/// Meters that came after those of gaps.
+const LATER: [Meter; 4] = [Meter::Area, Meter::Memory, Meter::Loads, Meter::Functions];
 const CAUSES: usize = DropCause::ALL.len();
 /// First number of a gap: room for more causes of drops before it.
 const FIRST_GAP: usize = 32;
+/// First number of the later ones: room for more gaps before it.
+const FIRST_LATER: usize = 40;
+/// First number of NTs: room for more meters before it.
+const FIRST_NT: usize = 48;
+/// Meters of NTs: the last one is of all types that have no number in the account's list.
+const NTS: usize = 16;
+/// Places of meters in [`Meter::all`].
+const GAPS_AT: usize = PLAIN.len() + CAUSES;
+const LATER_AT: usize = GAPS_AT + Gap::ALL.len();
+const NTS_AT: usize = LATER_AT + LATER.len();
 /// Number of meters.
-const METERS: usize = PLAIN.len() + CAUSES + Gap::ALL.len();
+const METERS: usize = NTS_AT + NTS;
+
+/// NT types that one account counts by themselves; those beyond are counted together.
+pub const ACCOUNT_NTS_MAX: usize = NTS - 1;
 
 impl Meter {
     /// All meters, in their order.
     pub fn all() -> impl Iterator<Item = Self> {
         let drops = DropCause::ALL.into_iter().map(Self::Dropped);
-        PLAIN.into_iter().chain(drops).chain(Gap::ALL.into_iter().map(Self::Gap))
+        let gaps = Gap::ALL.into_iter().map(Self::Gap);
+        let nts = (0..NTS as u8).map(Self::Nt);
+        PLAIN.into_iter().chain(drops).chain(gaps).chain(LATER).chain(nts)
     }
 
     /// Place in [`Meter::all`].
@@ -128,7 +164,13 @@ impl Meter {
             Self::PacketsIn => 5,
             Self::PacketsServed => 6,
             Self::Dropped(cause) => PLAIN.len() + cause as usize,
-            Self::Gap(gap) => PLAIN.len() + CAUSES + gap as usize,
+            Self::Gap(gap) => GAPS_AT + gap as usize,
+            Self::Area => LATER_AT,
+            Self::Memory => LATER_AT + 1,
+            Self::Loads => LATER_AT + 2,
+            Self::Functions => LATER_AT + 3,
+            Self::Nt(nt) if (nt as usize) < NTS => NTS_AT + nt as usize,
+            Self::Nt(_) => METERS - 1,
         }
     }
 
@@ -136,6 +178,10 @@ impl Meter {
     const fn number(self) -> usize {
         match self {
             Self::Gap(gap) => FIRST_GAP + gap as usize,
+            Self::Area | Self::Memory | Self::Loads | Self::Functions => {
+                FIRST_LATER + self.index() - LATER_AT
+            }
+            Self::Nt(_) => FIRST_NT + self.index() - NTS_AT,
             other => other.index(),
         }
     }
@@ -143,14 +189,25 @@ impl Meter {
     fn of_number(number: usize) -> Option<Self> {
         let drop = || DropCause::ALL.get(number.checked_sub(PLAIN.len())?).copied();
         let gap = || Gap::ALL.get(number.checked_sub(FIRST_GAP)?).copied();
+        let later = || LATER.get(number.checked_sub(FIRST_LATER)?).copied();
+        let nt = || {
+            let nt = number.checked_sub(FIRST_NT).filter(|nt| *nt < NTS)?;
+            u8::try_from(nt).ok().map(Self::Nt)
+        };
         let plain = PLAIN.get(number).copied();
-        plain.or_else(|| drop().map(Self::Dropped)).or_else(|| gap().map(Self::Gap))
+        let old = plain.or_else(|| drop().map(Self::Dropped)).or_else(|| gap().map(Self::Gap));
+        old.or_else(later).or_else(nt)
     }
 
     /// Its unit.
     pub const fn unit(self) -> MeterUnit {
         match self {
-            Self::Life | Self::Regions | Self::Gap(_) => MeterUnit::Milliseconds,
+            Self::Life | Self::Regions | Self::Gap(_) | Self::Functions | Self::Nt(_) => {
+                MeterUnit::Milliseconds
+            }
+            Self::Area => MeterUnit::AreaSeconds,
+            Self::Memory => MeterUnit::MebibyteMilliseconds,
+            Self::Loads => MeterUnit::Loads,
             Self::Promised => MeterUnit::Kilobits,
             Self::BytesIn | Self::BytesServed => MeterUnit::Bytes,
             Self::PacketsIn | Self::PacketsServed | Self::Dropped(_) => MeterUnit::Packets,
@@ -159,8 +216,14 @@ impl Meter {
 }
 
 /// An amount for each meter.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct UsageAmounts([u64; METERS]);
+
+impl Default for UsageAmounts {
+    fn default() -> Self {
+        Self::ZERO
+    }
+}
 
 impl UsageAmounts {
     /// Nothing.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use snic_domain::{CardId, DagId, DagUid, TenantId};
+use snic_domain::{CardId, DagId, DagUid, NtTypeId, TenantId};
 use snic_tables::{DagCounters, DropCause};
 
 use crate::clock::CardClock;
@@ -63,6 +63,9 @@ pub struct SavedAccount {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<u64>,
     pub(crate) remainders: Remainders,
+    /// NT types that it counts by themselves; it never loses one, for its pages name them by their place.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nts: Vec<NtTypeId>,
     /// UsageAmounts since the last interval was closed.
     pub open: UsageAmounts,
     /// UsagePage that is being filled.

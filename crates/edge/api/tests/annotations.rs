@@ -195,7 +195,9 @@ fn names_of_resources_are_references() {
             let [of, child] = ["type", "child_type"].map(|key| text(&options, &reference, key));
             let name = format!("{}.{}", message.name(), field.name());
             for named in [&of, &child].into_iter().filter(|named| !named.is_empty()) {
-                assert!(types.contains(named), "{name} refers to {named}, which there is not");
+                // A star is a resource of any type.
+                let is_known = types.contains(named) || named == "*";
+                assert!(is_known, "{name} refers to {named}, which there is not");
             }
             let names = patterns.iter().any(|pattern| comments[&name].contains(pattern));
             let is_own = behaviour(&field) == ["IDENTIFIER"];

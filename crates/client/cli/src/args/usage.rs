@@ -6,6 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use snic_api::v1::UsageGrouping;
 
 use super::audit::{Moment, moment};
+use crate::export::StatementDay;
 
 /// Arguments behind `snicctl usage`: a verb, or the selection that is shown.
 #[derive(Debug, Args)]
@@ -22,8 +23,14 @@ pub struct UsageOptions {
 /// Verbs of `snicctl usage`.
 #[derive(Debug, Subcommand)]
 pub enum UsageVerb {
+    /// Show the usage of one tenant or DAG over all cards, with its sum
+    Get(UsageGet),
     /// Print usage for other programs: all meters, or charges by an operator's prices
     Export(UsageExport),
+    /// Print a tenant's usage of one day, for the site to sign
+    Statement(DayStatement),
+    /// Check a statement and its signature, without a server
+    Verify(SignedStatement),
 }
 
 /// Selection of usage.
@@ -51,6 +58,51 @@ pub struct UsageQuery {
     /// Group to add up
     #[arg(long, value_enum, default_value_t = UsageBy::Dag)]
     pub by: UsageBy,
+}
+
+/// Arguments behind `snicctl usage get`.
+#[derive(Debug, Args)]
+pub struct UsageGet {
+    /// Tenant, or TENANT/DAG; without it, the own tenant
+    #[arg(value_name = "TENANT[/DAG]")]
+    pub account: Option<String>,
+    /// Only since then: a duration before now, such as 2h, or a time, such as
+    /// 2026-01-31T12:00:00Z; without it, a day before --to
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub from: Option<Moment>,
+    /// Only before then; same format as --from
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub to: Option<Moment>,
+    /// Length of a step, such as 10s, 1m or 1h; without it, the whole range is one step
+    #[arg(long, value_name = "TIME")]
+    pub step: Option<humantime::Duration>,
+}
+
+/// Arguments behind `snicctl usage statement`.
+#[derive(Debug, Args)]
+#[command(after_help = "The key never comes here: sign the output as a file, with \
+`openssl pkeyutl -sign -rawin -inkey KEY -in FILE -out FILE.sig`, by an ed25519 key.")]
+pub struct DayStatement {
+    /// Tenant
+    #[arg(long, value_name = "TENANT")]
+    pub of: String,
+    /// Day in UTC that is over, such as 2026-11-28
+    #[arg(long, value_name = "DAY")]
+    pub day: StatementDay,
+}
+
+/// Arguments behind `snicctl usage verify`.
+#[derive(Debug, Args)]
+pub struct SignedStatement {
+    /// File with the statement
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// File with its ed25519 signature
+    #[arg(long, value_name = "FILE")]
+    pub signature: PathBuf,
+    /// Public key of the site, as PEM
+    #[arg(long, value_name = "FILE")]
+    pub key: PathBuf,
 }
 
 /// Arguments behind `snicctl usage export`.

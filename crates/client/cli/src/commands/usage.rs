@@ -4,23 +4,100 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use prost_types::Timestamp;
-use snic_api::v1::{ListUsageRequest, UsageEntry, UsageGrouping};
+use snic_api::v1::{GetUsageRequest, ListUsageRequest, UsageEntry, UsageGrouping};
+use snic_bitstream::signature::PublicKey;
 use snic_client::lists::PAGE_SIZE;
 use snic_client::output::usage as views;
 use snic_client::{Failure, call, names};
 
 use super::CliSession;
-use crate::args::{Moment, UsageBy, UsageExport, UsageFormat, UsageOptions, UsageQuery, UsageVerb};
-use crate::export::{self, Charged, Prices};
+use crate::args::{
+    DayStatement, Moment, SignedStatement, UsageBy, UsageExport, UsageFormat, UsageGet,
+    UsageOptions, UsageQuery, UsageVerb,
+};
+use crate::export::{self, Charged, Prices, UsageStatement};
 
 pub async fn run(session: &mut CliSession, options: UsageOptions) -> Result<(), Failure> {
     match options.verb {
         Some(UsageVerb::Export(export)) => write(session, export).await,
+        Some(UsageVerb::Get(get)) => show(session, get).await,
+        Some(UsageVerb::Statement(of)) => state(session, of).await,
+        Some(UsageVerb::Verify(signed)) => verify(&signed),
         None => {
             let usage = entries(session, &options.query, range(&options.query)?).await?;
             session.output.many(&usage, views::table)
         }
     }
+}
+
+/// Shows one account.
+async fn show(session: &mut CliSession, get: UsageGet) -> Result<(), Failure> {
+    let UsageGet { account, from, to, step } = get;
+    let own = session.tenant()?;
+    let Some(account) = account.or_else(|| own.clone()) else {
+        let hint = "name a tenant or TENANT/DAG, or set the tenant with --tenant";
+        return Err(Failure::usage("whose usage to show is missing", hint));
+    };
+    let is_dag = account.trim_start_matches("tenants/").contains('/');
+    let name = match is_dag {
+        true => names::dag(&account, own.as_deref())?,
+        false => names::tenant(&account)?,
+    };
+    let UsageRange { from, to, step_seconds } = UsageRange::new(from, to, step)?;
+    let request = GetUsageRequest { name, start_time: from, end_time: to, step_seconds };
+    let reply = call!(session.client()?, usage.get_usage, request)?;
+    session.output.one(&reply, views::account)
+}
+
+/// Prints a statement of one day.
+async fn state(session: &mut CliSession, statement: DayStatement) -> Result<(), Failure> {
+    let DayStatement { of, day } = statement;
+    let tenant = names::tenant(&of)?;
+    let charged = day.time(seconds(SystemTime::now())).map_err(|what| {
+        Failure::usage(what, "a statement is of a day that is over, so that it stays as it is")
+    })?;
+    let range = UsageRange {
+        from: Some(timestamp(charged.from)),
+        to: Some(timestamp(charged.to)),
+        step_seconds: charged.step,
+    };
+    let query = UsageQuery {
+        of: Some(of),
+        dag: None,
+        card: None,
+        from: None,
+        to: None,
+        step: None,
+        by: UsageBy::Dag,
+    };
+    let usage = entries(session, &query, range).await?;
+    session.output.raw(export::statement(&tenant, day, &usage).as_bytes())
+}
+
+/// Checks a statement and its signature.
+fn verify(signed: &SignedStatement) -> Result<(), Failure> {
+    let SignedStatement { file, signature, key } = signed;
+    let read = |path: &Path| {
+        std::fs::read(path).map_err(|source| Failure::Read { path: path.to_owned(), source })
+    };
+    let wrong = |path: &Path, what: String, hint: &str| {
+        Failure::usage(format!("{}: {what}", path.display()), hint)
+    };
+    let pem = String::from_utf8_lossy(&read(key)?).into_owned();
+    let public = PublicKey::from_pem("site", &pem).map_err(|error| {
+        wrong(key, error.to_string(), "the site gives out its public key, as PEM")
+    })?;
+    let bytes = read(file)?;
+    if !public.verifies(&bytes, &read(signature)?) {
+        let what = "the signature is not of this file by this key".to_owned();
+        return Err(wrong(file, what, "do not trust what the file says"));
+    }
+    let text = std::str::from_utf8(&bytes).map_err(|error| error.to_string());
+    let statement = text.and_then(UsageStatement::parse).map_err(|what| {
+        wrong(file, what, "the site has signed something else than a statement of usage")
+    })?;
+    let UsageStatement { tenant, day, lines } = statement;
+    crate::print(&format!("{tenant} on {day}: the signature is good; {lines} lines of DAGs\n"))
 }
 
 async fn write(session: &mut CliSession, export: UsageExport) -> Result<(), Failure> {
@@ -107,14 +184,25 @@ struct UsageRange {
     step_seconds: u64,
 }
 
-fn range(query: &UsageQuery) -> Result<UsageRange, Failure> {
-    let step_seconds = query.step.map_or(0, |step| step.as_secs());
-    if query.step.is_some() && step_seconds == 0 {
-        let hint = "give whole seconds, such as 10s; without --step the whole range is one step";
-        return Err(Failure::usage("--step is less than a second", hint));
+impl UsageRange {
+    fn new(
+        from: Option<Moment>,
+        to: Option<Moment>,
+        step: Option<humantime::Duration>,
+    ) -> Result<Self, Failure> {
+        let step_seconds = step.map_or(0, |step| step.as_secs());
+        if step.is_some() && step_seconds == 0 {
+            let hint =
+                "give whole seconds, such as 10s; without --step the whole range is one step";
+            return Err(Failure::usage("--step is less than a second", hint));
+        }
+        let at = |moment: Option<Moment>| moment.map(|Moment(at)| timestamp(seconds(at)));
+        Ok(Self { from: at(from), to: at(to), step_seconds })
     }
-    let at = |moment: Option<Moment>| moment.map(|Moment(at)| timestamp(seconds(at)));
-    Ok(UsageRange { from: at(query.from), to: at(query.to), step_seconds })
+}
+
+fn range(query: &UsageQuery) -> Result<UsageRange, Failure> {
+    UsageRange::new(query.from, query.to, query.step)
 }
 
 /// All entries of a range.

@@ -35,13 +35,25 @@ pub enum Values {
     Drops(&'static str),
     /// Milliseconds of a gap with a reason.
     Gap(&'static str),
+    /// Time of all instances by NT type, as one text: type and milliseconds, such as `nat=60000 vpn=1200`. Types that an account does not
+    /// count by themselves are `*`.
+    Nts,
+}
+
+fn nts(entry: &UsageEntry) -> String {
+    let name = |of: &str| match of.rsplit('/').next() {
+        Some(id) if !id.is_empty() => id.to_owned(),
+        _ => "*".to_owned(),
+    };
+    let each = entry.nts.iter().map(|of| format!("{}={}", name(&of.nt_type), of.instance_ms));
+    each.collect::<Vec<_>>().join(" ")
 }
 
 impl Values {
     /// The amount of an entry; 0 of a column that has none.
     pub fn amount(&self, entry: &UsageEntry) -> u64 {
         match *self {
-            Self::Text(_) => 0,
+            Self::Text(_) | Self::Nts => 0,
             Self::Time(of) | Self::Amount(of) => of(entry),
             Self::Drops(cause) => {
                 let drops = entry.drops.iter().find(|drops| drops.cause == cause);
@@ -54,9 +66,17 @@ impl Values {
         }
     }
 
-    fn text(&self, entry: &UsageEntry) -> String {
+    /// Whether it is a text, and no amount or time.
+    #[cfg(feature = "parquet")]
+    pub const fn is_text(&self) -> bool {
+        matches!(self, Self::Text(_) | Self::Nts)
+    }
+
+    /// The value of an entry as text.
+    pub fn text(&self, entry: &UsageEntry) -> String {
         match *self {
             Self::Text(of) => of(entry).to_owned(),
+            Self::Nts => nts(entry),
             Self::Time(of) => time(of(entry)),
             _ => self.amount(entry).to_string(),
         }
@@ -69,7 +89,7 @@ fn seconds(at: Option<prost_types::Timestamp>) -> u64 {
 
 /// Names and values of all columns, in their order.
 pub fn columns() -> Vec<(String, Values)> {
-    use Values::{Amount, Drops, Gap, Text, Time};
+    use Values::{Amount, Drops, Gap, Nts, Text, Time};
     let first: [(&str, Values); 13] = [
         ("tenant", Text(|entry| &entry.tenant)),
         ("dag", Text(|entry| &entry.dag)),
@@ -87,8 +107,17 @@ pub fn columns() -> Vec<(String, Values)> {
     ];
     let drops = CAUSES.map(|cause| (format!("dropped_{}", cause.to_lowercase()), Drops(cause)));
     let gaps = GAPS.map(|gap| (format!("gap_{}_ms", gap.to_lowercase()), Gap(gap)));
-    let first = first.map(|(name, values)| (name.to_owned(), values));
-    first.into_iter().chain(drops).chain(gaps).collect()
+    // Programs read columns by their place, too: new ones are at the end.
+    let last: [(&str, Values); 5] = [
+        ("area_ppm_seconds", Amount(|entry| entry.area_ppm_seconds)),
+        ("memory_mib_ms", Amount(|entry| entry.memory_mib_ms)),
+        ("loads", Amount(|entry| entry.loads)),
+        ("function_ms", Amount(|entry| entry.function_ms)),
+        ("nt_instance_ms", Nts),
+    ];
+    let [first, last] = [Vec::from(first), Vec::from(last)]
+        .map(|some| some.into_iter().map(|(name, values)| (name.to_owned(), values)));
+    first.chain(drops).chain(gaps).chain(last).collect()
 }
 
 /// All meters of all entries as comma-separated values, with a heading.
@@ -103,7 +132,7 @@ pub fn csv(usage: &[UsageEntry]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use snic_api::v1::{UsageDrops, UsageGap};
+    use snic_api::v1::{UsageDrops, UsageGap, UsageNtTime};
 
     use super::*;
 
@@ -116,6 +145,11 @@ mod tests {
             packets_served: 9,
             drops: vec![UsageDrops { cause: "USED_UP".into(), packets: 3 }],
             gaps: vec![UsageGap { reason: "ROW_REUSED".into(), millis: 1 }],
+            memory_mib_ms: 14,
+            loads: 2,
+            nts: [("ntTypes/nat", 8), ("", 3)]
+                .map(|(nt, instance_ms)| UsageNtTime { nt_type: nt.into(), instance_ms })
+                .into(),
             ..UsageEntry::default()
         };
         let text = csv(&[entry]);
@@ -132,6 +166,10 @@ mod tests {
         assert_eq!(
             ["dropped_used_up", "gap_row_reused_ms", "dropped_by_nt"].map(of),
             ["3", "1", "0"]
+        );
+        assert_eq!(
+            ["memory_mib_ms", "loads", "function_ms", "nt_instance_ms"].map(of),
+            ["14", "2", "0", "nat=8 *=3"]
         );
     }
 }

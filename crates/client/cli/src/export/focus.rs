@@ -71,8 +71,8 @@ const COLUMNS: [Column; 46] = [
     ("ServiceCategory", |_| "Networking".to_owned()),
     ("ServiceName", |_| "SmartNIC network tasks".to_owned()),
     ("ServiceSubcategory", |_| "Other (Networking)".to_owned()),
-    ("SkuId", |charge| charge.meter.key.to_owned()),
-    ("SkuMeter", |charge| charge.meter.name.to_owned()),
+    ("SkuId", |charge| charge.meter.key.to_string()),
+    ("SkuMeter", |charge| charge.meter.name.to_string()),
     ("SkuPriceDetails", NULL),
     ("SkuPriceId", |charge| format!("{}/{}", charge.version.name, charge.meter.key)),
     ("SubAccountId", NULL),
@@ -99,7 +99,7 @@ impl Charge<'_> {
             "" => "deleted DAGs".to_owned(),
             dag => format!("DAG {}", last(dag)),
         };
-        let (name, card) = (self.meter.name, last(&self.entry.card));
+        let (name, card) = (&self.meter.name, last(&self.entry.card));
         format!("{name} of {dag} on card {card}, at {} {}", self.price, self.prices.currency)
             + &format!(" per {}", self.meter.unit)
     }
@@ -138,6 +138,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use prost_types::Timestamp;
+    use snic_api::v1::UsageNtTime;
 
     use super::*;
 
@@ -204,6 +205,41 @@ mod tests {
         assert_eq!(of("ChargePeriodEnd")[2], "2026-11-03T00:00:00Z");
         assert_eq!(of("BillingPeriodEnd")[2], "2026-12-01T00:00:00Z");
         assert_eq!(of("ResourceId")[0], "tenants/acme/dags/web@7");
+    }
+
+    /// Each type has its price; types without one are not charged.
+    #[test]
+    fn nt_types_are_charged_by_their_own_prices() {
+        let text = r#"
+            currency = "EUR"
+            provider = "Example"
+            [[versions]]
+            name = "first"
+            from = 2026-11-01T00:00:00Z
+            [versions.prices]
+            card_seconds = "0.5"
+            loads = "0.02"
+            [versions.nt_seconds]
+            nat = "0.001"
+            vpn = "0.003"
+        "#;
+        let prices = Prices::parse(text).expect("valid prices");
+        let time =
+            |nt_type: &str, instance_ms| UsageNtTime { nt_type: nt_type.into(), instance_ms };
+        let entry = UsageEntry {
+            area_ppm_seconds: 250_000,
+            loads: 3,
+            nts: vec![time("ntTypes/lb", 9), time("ntTypes/vpn", 2_500), time("", 7)],
+            ..entry(0, 0, 0)
+        };
+        let text = charges(&[entry], &prices, CHARGED).expect("charges");
+        let text = text.replace(", at ", " at ").replace('"', "");
+        let rows = rows(&text);
+        let of = |column: &str| rows.iter().map(|row| row[column]).collect::<Vec<_>>();
+        assert_eq!(of("SkuId"), ["card_seconds", "loads", "nt_seconds/vpn"]);
+        assert_eq!(of("PricingQuantity"), ["0.25", "3", "2.5"]);
+        assert_eq!(of("BilledCost"), ["0.125", "0.06", "0.0075"]);
+        assert_eq!(of("PricingUnit")[2], "Instance-Seconds");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Usage for other programs: all meters, and charges by an operator's prices.
+//! Usage for other programs: all meters, charges by an operator's prices, and statements to sign.
 
 mod columns;
 mod decimal;
@@ -7,6 +7,7 @@ mod focus;
 mod parquet;
 mod period;
 mod prices;
+mod statement;
 mod values;
 
 pub use columns::csv;
@@ -15,3 +16,4 @@ pub use focus::charges;
 pub use parquet::parquet;
 pub use period::Charged;
 pub use prices::{PRICES_FILE, Prices};
+pub use statement::{StatementDay, UsageStatement, statement};

@@ -18,7 +18,7 @@ const GROUP_ROWS_MAX: usize = 65_536;
 fn schema(columns: &[(String, Values)]) -> Result<TypePtr> {
     let field = |(name, values): &(String, Values)| {
         let (physical, logical) = match values {
-            Values::Text(_) => (PhysicalType::BYTE_ARRAY, LogicalType::String),
+            of if of.is_text() => (PhysicalType::BYTE_ARRAY, LogicalType::String),
             Values::Time(_) => {
                 (PhysicalType::INT64, LogicalType::timestamp(true, TimeUnit::MILLIS))
             }
@@ -47,8 +47,8 @@ pub fn parquet(usage: &[UsageEntry]) -> Result<Vec<u8>> {
         for (_, values) in &columns {
             let Some(mut column) = group.next_column()? else { break };
             match values {
-                Values::Text(of) => {
-                    let of = |entry| ByteArray::from(of(entry));
+                of if of.is_text() => {
+                    let of = |entry| ByteArray::from(of.text(entry).into_bytes());
                     let texts: Vec<ByteArray> = rows.iter().map(of).collect();
                     column.typed::<ByteArrayType>().write_batch(&texts, None, None)?;
                 }

@@ -1,9 +1,11 @@
 //! An operator's price file.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::UNIX_EPOCH;
 
 use serde::Deserialize;
+use snic_api::names::{NtTypeName, ResourceName};
 use snic_api::v1::UsageEntry;
 
 use super::decimal::Decimal;
@@ -16,40 +18,71 @@ pub const PRICES_FILE: &str = "prices.toml";
 const HOUR: u64 = 3_600;
 
 /// A meter that can have a price.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct PricedMeter {
     /// Its key in the price file.
-    pub key: &'static str,
+    pub key: Cow<'static, str>,
     /// Its name for people.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// The unit of quantities and prices, in the spelling of FOCUS 1.2, 'Unit Format'.
     pub unit: &'static str,
     /// Digits behind the point of a quantity: one unit is 10 to this power of what is counted.
     scale: u32,
-    count: fn(&UsageEntry) -> u64,
+    count: Count,
+}
+
+/// Part of an entry that is counted.
+#[derive(Debug, Clone)]
+enum Count {
+    Field(fn(&UsageEntry) -> u64),
+    /// Time of the instances of an NT type: `ntTypes/{id}`.
+    Nt(String),
 }
 
 impl PricedMeter {
     /// Quantity of this meter in an entry.
     pub fn quantity(&self, entry: &UsageEntry) -> Decimal {
-        Decimal::new((self.count)(entry), self.scale)
+        let count = match &self.count {
+            Count::Field(of) => of(entry),
+            Count::Nt(name) => {
+                let own = entry.nts.iter().filter(|time| time.nt_type == *name);
+                own.map(|time| time.instance_ms).fold(0, u64::saturating_add)
+            }
+        };
+        Decimal::new(count, self.scale)
+    }
+
+    /// Time of the instances of one NT type.
+    ///
+    /// # Errors
+    /// This is no id of an NT type.
+    fn of_nt(id: &str) -> Result<Self, String> {
+        let name = format!("ntTypes/{id}");
+        NtTypeName::parse(&name).map_err(|error| format!("{id:?} is no NT type: {error}"))?;
+        Ok(Self {
+            key: format!("nt_seconds/{id}").into(),
+            name: format!("Instances of {id}").into(),
+            unit: "Instance-Seconds",
+            scale: 3,
+            count: Count::Nt(name),
+        })
     }
 }
 
 macro_rules! meter {
     ($key:literal, $name:literal, $unit:literal, $scale:literal, $field:ident) => {
         PricedMeter {
-            key: $key,
-            name: $name,
+            key: Cow::Borrowed($key),
+            name: Cow::Borrowed($name),
             unit: $unit,
             scale: $scale,
-            count: |entry| entry.$field,
+            count: Count::Field(|entry| entry.$field),
         }
     };
 }
 
-/// All meters that can have a price.
-pub const METERS: [PricedMeter; 7] = [
+/// All meters that can have a price, but those of NT types.
+const METERS: [PricedMeter; 11] = [
     meter!("dag_seconds", "Time on a card", "DAG-Seconds", 3, life_ms),
     meter!("promised_gigabits", "Guaranteed bandwidth", "Gb", 6, promised_kbit),
     meter!("region_seconds", "Regions", "Region-Seconds", 3, region_ms),
@@ -57,6 +90,10 @@ pub const METERS: [PricedMeter; 7] = [
     meter!("gigabytes_served", "Bytes served", "GB", 9, bytes_served),
     meter!("million_packets_in", "Packets in", "1000000 Packets", 6, packets_in),
     meter!("million_packets_served", "Packets served", "1000000 Packets", 6, packets_served),
+    meter!("card_seconds", "Area of a card", "Card-Seconds", 6, area_ppm_seconds),
+    meter!("memory_mebibyte_seconds", "On-board memory", "MiB-Seconds", 3, memory_mib_ms),
+    meter!("loads", "Loads of regions", "Loads", 0, loads),
+    meter!("function_seconds", "Functions of machines", "Function-Seconds", 3, function_ms),
 ];
 
 /// Prices that are in force from a time on.
@@ -66,12 +103,12 @@ pub struct PriceVersion {
     pub name: String,
     /// Seconds since 1970.
     from: u64,
-    prices: Vec<(&'static PricedMeter, Decimal)>,
+    prices: Vec<(PricedMeter, Decimal)>,
 }
 
 impl PriceVersion {
     /// The meters that have a price, with it.
-    pub fn prices(&self) -> &[(&'static PricedMeter, Decimal)] {
+    pub fn prices(&self) -> &[(PricedMeter, Decimal)] {
         &self.prices
     }
 }
@@ -101,6 +138,9 @@ struct Version {
     name: String,
     from: toml::value::Datetime,
     prices: BTreeMap<String, String>,
+    /// Prices of NT types, by id.
+    #[serde(default)]
+    nt_seconds: BTreeMap<String, String>,
 }
 
 impl Prices {
@@ -173,7 +213,7 @@ impl Prices {
 
 impl Version {
     fn checked(self) -> Result<PriceVersion, String> {
-        let Self { name, from, prices } = self;
+        let Self { name, from, prices, nt_seconds } = self;
         let wrong = |what: &str| {
             Err(format!(
                 "version {name:?}: from is {from}; write {what} in UTC, such as 2026-11-01T00:00:00Z"
@@ -187,14 +227,23 @@ impl Version {
         }
         let unknown = prices.keys().find(|key| METERS.iter().all(|meter| meter.key != **key));
         if let Some(key) = unknown {
-            let known: Vec<&str> = METERS.iter().map(|meter| meter.key).collect();
+            let known = METERS.map(|meter| meter.key);
             return Err(format!(
                 "version {name:?}: no meter is named {key:?}; there are {}",
                 known.join(", ")
             ));
         }
-        let priced = METERS.iter().filter_map(|meter| Some((meter, prices.get(meter.key)?)));
-        let priced = priced.map(|(meter, text)| match Decimal::price(text) {
+        let mut priced = Vec::new();
+        for meter in METERS {
+            if let Some(text) = prices.get(&*meter.key) {
+                priced.push((meter, text));
+            }
+        }
+        for (id, text) in &nt_seconds {
+            let meter = PricedMeter::of_nt(id);
+            priced.push((meter.map_err(|error| format!("version {name:?}: {error}"))?, text));
+        }
+        let priced = priced.into_iter().map(|(meter, text)| match Decimal::price(text) {
             Ok(price) => Ok((meter, price)),
             Err(error) => Err(format!("version {name:?}, {}: {error}", meter.key)),
         });
@@ -260,6 +309,8 @@ mod tests {
     #[case("2026-11-15T06:00:00Z", "2026-11-15", "in UTC")]
     #[case("gigabytes_served = \"0.02\"", "gigabytes = \"1\"", "there are dag_seconds, ")]
     #[case("\"0.02\"", "\"-0.02\"", "\"-0.02\" is no price")]
+    #[case("\"0.02\" }", "\"0.02\" }\nnt_seconds = { nat = \"free\" }", "nt_seconds/nat: ")]
+    #[case("\"0.02\" }", "\"0.02\" }\nnt_seconds = { \"a/b\" = \"1\" }", "is no NT type")]
     fn a_wrong_file_is_refused_with_what_is_wrong(
         #[case] good: &str,
         #[case] wrong: &str,

@@ -95,6 +95,77 @@ fn what_cannot_be_charged_is_refused_before_the_server_is_asked(
 }
 
 #[test]
+fn one_account_is_asked_for_by_its_name() {
+    let fake = Fake::start();
+    let total = UsageEntry { loads: 7, dag: String::new(), ..entry("web", 0) };
+    let reply = GetUsageResponse { steps: vec![entry("web", 0)], total: Some(total) };
+    for _ in 0..2 {
+        fake.answer("GetUsage", &reply);
+    }
+    let range = "--from 2026-01-01T00:00:00Z --to 2026-01-03T00:00:00Z --step 1h";
+    let shown = run(fake.endpoint(), &format!("usage get acme/web {range}"));
+    assert_eq!(shown.code, 0, "{}", shown.stderr);
+    assert!(shown.stdout.contains("loads"), "{}", shown.stdout);
+    let json = run(fake.endpoint(), "usage get acme -o json");
+    assert!(json.code == 0 && json.stdout.contains("\"total\""), "{}", json.stdout);
+    let asked: Vec<GetUsageRequest> = fake.asked("GetUsage");
+    let names: Vec<&str> = asked.iter().map(|request| &*request.name).collect();
+    assert_eq!(names, ["tenants/acme/dags/web", "tenants/acme"]);
+    let at = |time: Option<Timestamp>| time.map(|time| time.seconds);
+    let first = &asked[0];
+    assert_eq!(
+        (at(first.start_time), at(first.end_time)),
+        (Some(JANUARY), Some(JANUARY + 2 * DAY))
+    );
+    assert_eq!(first.step_seconds, 3_600);
+    let nobody = run(fake.endpoint(), "usage get");
+    assert!(nobody.code == 2 && nobody.stderr.contains("--tenant"), "{}", nobody.stderr);
+}
+
+/// A statement and its signature by an ed25519 key are good together, and nothing else is.
+#[test]
+fn a_signed_statement_is_checked_without_a_server() {
+    let fake = Fake::start();
+    fake.answer(
+        "ListUsage",
+        &ListUsageResponse { usage: vec![entry("web", 0)], ..Default::default() },
+    );
+    let printed = run(fake.endpoint(), "usage statement --of acme --day 2026-01-01");
+    assert_eq!(printed.code, 0, "{}", printed.stderr);
+    assert!(printed.stdout.starts_with("snic-usage-v1 tenants/acme 2026-01-01\ntenant,"));
+    let asked: Vec<ListUsageRequest> = fake.asked("ListUsage");
+    assert_eq!((&*asked[0].tenant, asked[0].step_seconds), ("tenants/acme", 86_400));
+    let [key, other] =
+        [(); 2].map(|()| rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).expect("a key"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).expect("it is written");
+        path.display().to_string()
+    };
+    let signature = rcgen::SigningKey::sign(&key, printed.stdout.as_bytes()).expect("a signature");
+    let signature = write("day.sig", &signature);
+    let [key, other] = [("site", &key), ("other", &other)]
+        .map(|(name, key)| write(&format!("{name}.pem"), key.public_key_pem().as_bytes()));
+    let check = |text: &str, key: &str| {
+        let file = write("day", text.as_bytes());
+        run("", &format!("usage verify {file} --signature {signature} --key {key}"))
+    };
+    let good = check(&printed.stdout, &key);
+    assert_eq!(good.code, 0, "{}", good.stderr);
+    assert_eq!(good.stdout, "tenants/acme on 2026-01-01: the signature is good; 1 lines of DAGs\n");
+    let changed = printed.stdout.replace("86399999", "86399998");
+    assert_ne!(changed, printed.stdout);
+    for (text, key) in [(changed.as_str(), &key), (printed.stdout.as_str(), &other)] {
+        let bad = check(text, key);
+        assert!(bad.code == 2 && bad.stdout.is_empty(), "{}", bad.stdout);
+        assert!(bad.stderr.contains("not of this file by this key"), "{}", bad.stderr);
+    }
+    let today = run(fake.endpoint(), "usage statement --of acme --day 9000-01-01");
+    assert!(today.code == 2 && today.stderr.contains("a day that is over"), "{}", today.stderr);
+}
+
+#[test]
 fn a_wrong_price_is_refused_with_its_file_and_key() {
     let fake = Fake::start();
     let run = export(&fake, "1e3", TWO_DAYS);

@@ -32,6 +32,7 @@ resources!(
     Maintenance,
     AuditEntry,
     UsageEntry,
+    GetUsageResponse,
     CheckAccessResponse,
     Bitstream,
     BitstreamHeader,

@@ -1,6 +1,6 @@
 //! Usage as a table.
 
-use snic_api::v1::UsageEntry;
+use snic_api::v1::{GetUsageResponse, UsageEntry};
 
 use super::Style;
 use super::table;
@@ -27,6 +27,44 @@ pub fn table(usage: &[UsageEntry], style: Style) -> String {
     let heading: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
     let rows = usage.iter().map(|entry| columns.iter().map(|(_, of)| of(entry)).collect());
     table::table(style, &heading, rows.collect())
+}
+
+/// One account: its steps, and all meters of their sum.
+pub fn account(usage: &GetUsageResponse, style: Style) -> String {
+    let Some(total) = &usage.total else { return String::new() };
+    let has_steps = usage.steps.len() > 1;
+    let steps = if has_steps { table(&usage.steps, style) + "\n" } else { String::new() };
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    let mut row = |name: &str, amount: u64, unit: &str| {
+        rows.push(vec![name.to_owned(), amount.to_string(), unit.to_owned()]);
+    };
+    row("time on cards", total.life_ms, "ms");
+    row("promised", total.promised_kbit, "kbit");
+    row("regions", total.region_ms, "ms");
+    row("area", total.area_ppm_seconds, "ppm of a card × s");
+    row("memory", total.memory_mib_ms, "MiB × ms");
+    row("loads", total.loads, "");
+    row("functions", total.function_ms, "ms");
+    row("bytes in", total.bytes_in, "");
+    row("bytes served", total.bytes_served, "");
+    row("packets in", total.packets_in, "");
+    row("packets served", total.packets_served, "");
+    for time in &total.nts {
+        let name = match time.nt_type.as_str() {
+            "" => "instances of other types".to_owned(),
+            of => format!("instances of {}", short(of)),
+        };
+        row(&name, time.instance_ms, "ms");
+    }
+    for drops in &total.drops {
+        row(&format!("dropped, {}", drops.cause), drops.packets, "packets");
+    }
+    for gap in &total.gaps {
+        row(&format!("gap, {}", gap.reason), gap.millis, "ms");
+    }
+    let [from, to] = [&total.start_time, &total.end_time].map(|at| text::time(at.as_ref()));
+    let heading = format!("{} from {from} to {to}\n", of(total));
+    heading + &steps + &table::table(style, &["METER", "AMOUNT", "UNIT"], rows)
 }
 
 /// A column: its heading, and its text for an entry.
@@ -73,9 +111,31 @@ fn gaps(entry: &UsageEntry) -> String {
 mod tests {
     use std::time::UNIX_EPOCH;
 
-    use snic_api::v1::UsageDrops;
+    use snic_api::v1::{UsageDrops, UsageNtTime};
 
     use super::*;
+
+    #[test]
+    fn an_account_shows_each_meter_of_its_sum() {
+        let times = [("ntTypes/nat", 8), ("", 3)];
+        let nts = times.map(|(nt, instance_ms)| UsageNtTime { nt_type: nt.into(), instance_ms });
+        let step = UsageEntry {
+            tenant: "tenants/acme".into(),
+            memory_mib_ms: 14,
+            nts: nts.into(),
+            ..UsageEntry::default()
+        };
+        let style = Style { is_colour: false, width: crate::output::WIDTH, now: UNIX_EPOCH };
+        let total = Some(step.clone());
+        let one = GetUsageResponse { steps: vec![step.clone()], total: total.clone() };
+        let plain = account(&one, style);
+        for part in ["acme from", "memory", "14", "instances of nat", "instances of other types"] {
+            assert!(plain.contains(part), "{part}: {plain}");
+        }
+        assert!(!plain.contains("HOURS"), "one step is its sum: {plain}");
+        let two = GetUsageResponse { steps: vec![step.clone(), step], total };
+        assert!(account(&two, style).contains("HOURS"));
+    }
 
     #[test]
     fn columns_that_say_nothing_are_left_out() {

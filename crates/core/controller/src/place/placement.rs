@@ -310,6 +310,7 @@ pub(crate) fn assign(
     for load in &plan.loads {
         contents::set_content(core, tx, &id, load.region, Some(&load.bitstream));
     }
+    core.usage.note_loads(name, plan.loads.len());
     core.dags.known_mut(name).begin(placement);
     follow_card(core, name, before.as_ref());
     core.dags.explain(tx, name, plan.explanation);

@@ -1,6 +1,6 @@
 //! Usage, for the service that adds it up.
 
-use snic_domain::{DagId, TenantId};
+use snic_domain::{DagId, NtTypeId, TenantId};
 use snic_usage::{AccountKey, IntervalLevel, Retention, UsagePage};
 
 /// Usage in intervals that are closed. Those in full pages are in the store, under [`snic_usage::UsageKey::FullPage`].
@@ -27,6 +27,8 @@ pub struct UsageAccount {
     pub begun: u64,
     /// Second in which the DAG left the card, if it did.
     pub ended: Option<u64>,
+    /// NT types that it counts by themselves, in the order of [`snic_usage::Meter::Nt`].
+    pub nts: Vec<NtTypeId>,
     /// Pages that are being filled, by length.
     pub open: [(IntervalLevel, UsagePage); 3],
 }

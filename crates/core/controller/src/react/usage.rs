@@ -2,14 +2,21 @@
 
 use crate::state::Core;
 use crate::store::tx::Tx;
+use crate::view::usage::rates;
 
-/// Notes where the DAGs are whose records this event changes, in the same batch, and closes an interval that is over. Time
-/// O(those DAGs); once in ten seconds O(all accounts).
+/// Notes where the DAGs are whose records this event changes, or to which a machine's functions lead that it changes, in the same
+/// batch, and closes an interval that is over. Time O(those DAGs); once in ten seconds O(all accounts).
 pub(crate) fn follow(core: &mut Core, tx: &mut Tx) {
     let now = core.now();
-    for name in tx.touched_dags() {
-        core.usage.follow(now, &name, core.dags.get(&name));
+    let mut changed = tx.touched_dags();
+    for vm in tx.touched_bindings() {
+        core.usage.follow_binding(&vm, core.bindings.get(&vm), &mut changed);
     }
+    for name in changed {
+        let entry = core.dags.get(&name).map(|entry| (entry, rates(core, entry)));
+        core.usage.follow(now, &name, entry);
+    }
+    core.usage.count_loads(now);
     for write in core.usage.close(now) {
         tx.put_usage(write);
     }

@@ -15,7 +15,7 @@ use crate::state::Core;
 use crate::state::card::{CardMachine, PageNeed, SpaceKey};
 use crate::state::dags::DagEntry;
 use crate::store::records::RuleRecord;
-use crate::view::images;
+use crate::view::{images, usage};
 
 /// Every invariant, recomputed from scratch; says which is broken.
 /// Time O(state · log state).
@@ -62,7 +62,7 @@ pub(crate) fn check(core: &Core) -> Result<(), String> {
         return Err("the pending consolidations are not those among the operations".into());
     }
     core.bindings.check()?;
-    core.usage.check(&core.dags)?;
+    core.usage.check(core, usage::rates)?;
     check_functions(core)
 }
 

@@ -28,7 +28,7 @@ use crate::store::records::{
 };
 use crate::store::requests::Requests;
 use crate::store::revisions::{Revisions, StoredRevisions};
-use crate::view::images;
+use crate::view::{images, usage};
 
 /// The records by kind.
 #[derive(Default)]
@@ -161,7 +161,7 @@ pub(crate) fn restore(
     restore_operations(&mut core, sorted.operations)?;
     core.refused = RefusedDags::restore(sorted.refused);
     core.maintenance = MaintenanceMode::restore(sorted.maintenance);
-    core.usage = Usage::restore(sorted.usage, &core.dags, now);
+    Usage::restore(&mut core, sorted.usage, now, usage::rates);
     let revisions = Revisions::restore(sorted.revisions, is_whole, now);
     let requests = Requests::restore(sorted.requests);
     Ok(StoreContent { core, requests, revisions, set_aside: SetAsideAccount::default() })

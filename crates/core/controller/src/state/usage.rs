@@ -1,16 +1,20 @@
 //! Usage of cards by DAGs: the book, and where each DAG was when it was last told.
 
+mod functions;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use snic_domain::{Bandwidth, CardId, DagName, DagUid, Timestamp};
+use snic_domain::{Bandwidth, CardId, DagName, DagUid, Timestamp, VmId};
 use snic_tables::{CardCounters, DagRow, Table};
 use snic_usage::{
     Account, AccountKey, Book, Retention, UsageRates, UsageReading, UsageRecord, UsageWrite,
 };
 
+use crate::protocol::BindingRecord;
+use crate::state::Core;
 use crate::state::card::CardMachine;
-use crate::state::dags::{DagEntry, Dags};
-use crate::store::records::regions_of;
+use crate::state::dags::DagEntry;
+use functions::FunctionsByDag;
 
 /// Usage of cards by DAGs.
 #[derive(Debug, Default)]
@@ -18,23 +22,33 @@ pub(crate) struct Usage {
     book: Book,
     /// The card and the UID that each DAG has in the book.
     placed: BTreeMap<DagName, (CardId, DagUid)>,
+    functions: FunctionsByDag,
+    /// Regions that this event loads for DAGs.
+    loads: BTreeMap<DagName, u32>,
     retention: Retention,
 }
 
-/// UsageRates at which a DAG uses its card.
-fn rates(entry: &DagEntry) -> UsageRates {
-    let regions = entry.desired().map_or(0, |placement| regions_of(placement).len());
-    UsageRates { promised: entry.spec().bandwidth.get(), regions: regions as u32 }
-}
+/// Rates at which a DAG uses its card: put together behind the machines.
+pub(crate) type RatesOf = fn(&Core, &DagEntry) -> UsageRates;
 
 impl Usage {
-    /// Continues from records; DAGs that came or left since they were written do so now.
-    pub fn restore(records: Vec<UsageRecord>, dags: &Dags, now: Timestamp) -> Self {
-        let mut usage = Self { book: Book::restore(records), ..Self::default() };
-        let on_card: Vec<(&CardId, &DagEntry)> =
-            dags.iter().filter_map(|entry| Some((entry.card()?, entry))).collect();
+    /// Continues from records in a core that has all else that was stored; DAGs that came or left since the records were written do
+    /// so now.
+    pub fn restore(core: &mut Core, records: Vec<UsageRecord>, now: Timestamp, rates: RatesOf) {
+        core.usage = Self {
+            book: Book::restore(records),
+            functions: FunctionsByDag::of(core.bindings.all()),
+            ..Self::default()
+        };
+        let rated = |entry: &DagEntry| {
+            let card = entry.card()?.clone();
+            Some((card, entry.name().clone(), rates(core, entry)))
+        };
+        let on_card: Vec<(CardId, DagName, UsageRates)> =
+            core.dags.iter().filter_map(rated).collect();
+        let Core { usage, dags, .. } = core;
         let all: BTreeSet<(&CardId, DagUid)> =
-            on_card.iter().map(|(card, entry)| (*card, entry.uid())).collect();
+            on_card.iter().map(|(card, name, _)| (card, dags.known(name).uid())).collect();
         for card in usage.book.cards() {
             for uid in usage.book.held(&card) {
                 if !all.contains(&(&card, uid)) {
@@ -42,27 +56,64 @@ impl Usage {
                 }
             }
         }
-        on_card.iter().for_each(|(_, entry)| usage.place(now, entry));
-        usage
+        for (_, name, rates) in on_card {
+            usage.place(now, dags.known(&name), rates);
+        }
     }
 
-    /// A DAG is where its entry says, and nowhere else.
-    pub fn follow(&mut self, now: Timestamp, name: &DagName, entry: Option<&DagEntry>) {
-        let place = entry.and_then(|entry| Some((entry.card()?.clone(), entry.uid())));
+    /// Regions are told to load something for a DAG's new place.
+    pub fn note_loads(&mut self, name: &DagName, loads: usize) {
+        if loads > 0 {
+            *self.loads.entry(name.clone()).or_default() += loads as u32;
+        }
+    }
+
+    /// Functions of machines that lead to a DAG.
+    pub fn functions(&self, dag: &DagName) -> u32 {
+        self.functions.count(dag)
+    }
+
+    /// A machine has the functions of its binding; adds the DAGs that have more or fewer now.
+    pub fn follow_binding(
+        &mut self,
+        vm: &VmId,
+        binding: Option<&BindingRecord>,
+        changed: &mut BTreeSet<DagName>,
+    ) {
+        self.functions.follow(vm, binding, changed);
+    }
+
+    /// Counts the loads of this event, once all DAGs are where they are now.
+    pub fn count_loads(&mut self, now: Timestamp) {
+        for (name, loads) in std::mem::take(&mut self.loads) {
+            if let Some((card, uid)) = self.placed.get(&name) {
+                self.book.loaded(now, card, *uid, loads);
+            }
+        }
+    }
+
+    /// A DAG is where its entry says, at these rates, and nowhere else.
+    pub fn follow(
+        &mut self,
+        now: Timestamp,
+        name: &DagName,
+        entry: Option<(&DagEntry, UsageRates)>,
+    ) {
+        let place = entry.as_ref().and_then(|(of, _)| Some((of.card()?.clone(), of.uid())));
         if let Some((card, uid)) =
             self.placed.get(name).filter(|before| Some(*before) != place.as_ref())
         {
             self.book.leave(now, card, *uid);
             self.placed.remove(name);
         }
-        if let Some(entry) = entry.filter(|_| place.is_some()) {
-            self.place(now, entry);
+        if let Some((entry, rates)) = entry.filter(|_| place.is_some()) {
+            self.place(now, entry, rates);
         }
     }
 
-    fn place(&mut self, now: Timestamp, entry: &DagEntry) {
+    fn place(&mut self, now: Timestamp, entry: &DagEntry, rates: UsageRates) {
         let (Some(card), name) = (entry.card(), entry.name()) else { return };
-        self.book.place(now, card, (&name.tenant, &name.dag, entry.uid()), rates(entry));
+        self.book.place(now, card, (&name.tenant, &name.dag, entry.uid()), rates);
         self.placed.insert(name.clone(), (card.clone(), entry.uid()));
     }
 
@@ -127,10 +178,10 @@ impl Usage {
     ///
     /// # Errors
     /// One is broken: which.
-    pub fn check(&self, dags: &Dags) -> Result<(), String> {
+    pub fn check(&self, core: &Core, rates: RatesOf) -> Result<(), String> {
         self.book.check()?;
         let placed: Vec<(&DagEntry, &CardId)> =
-            dags.iter().filter_map(|entry| Some((entry, entry.card()?))).collect();
+            core.dags.iter().filter_map(|entry| Some((entry, entry.card()?))).collect();
         let told = placed.iter().find(|(entry, card)| {
             self.placed.get(entry.name()) != Some(&((*card).clone(), entry.uid()))
         });
@@ -140,9 +191,18 @@ impl Usage {
                 entry.name()
             ));
         }
-        match placed.len() == self.placed.len() {
-            true => Ok(()),
-            false => Err("usage is counted of a DAG that has no place".to_owned()),
+        if placed.len() != self.placed.len() {
+            return Err("usage is counted of a DAG that has no place".to_owned());
         }
+        if self.functions != FunctionsByDag::of(core.bindings.all()) {
+            return Err("functions are counted that no machine has".to_owned());
+        }
+        for (entry, card) in placed {
+            let (charged, due) = (self.book.rates(card, entry.uid()), rates(core, entry));
+            if charged.as_ref() != Some(&due) {
+                return Err(format!("{} is charged {charged:?} and uses {due:?}", entry.name()));
+            }
+        }
+        Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use snic_domain::{CardId, DagName, Digest, RegionId, TenantId, Timestamp};
+use snic_domain::{CardId, DagName, Digest, RegionId, TenantId, Timestamp, VmId};
 use snic_tables::CardCommand;
 use snic_usage::UsageWrite;
 
@@ -131,6 +131,16 @@ impl Tx {
             _ => None,
         });
         dags.collect()
+    }
+
+    /// The machines whose bindings were stored or removed.
+    pub(crate) fn touched_bindings(&self) -> BTreeSet<VmId> {
+        let names = self.touched.iter().filter(|touch| touch.write.is_some());
+        let machines = names.filter_map(|touch| match &touch.name {
+            ResourceKey::Binding(vm) => Some(vm.clone()),
+            _ => None,
+        });
+        machines.collect()
     }
 
     /// A record of usage is new, different or gone.

@@ -1,10 +1,15 @@
-//! Usage that a caller sees.
+//! Usage that a caller sees, and rates at which DAGs use their cards.
 
-use snic_domain::TenantId;
-use snic_usage::{Account, AccountKey, IntervalLevel};
+use std::collections::BTreeMap;
+
+use snic_domain::{NtTypeId, TenantId};
+use snic_usage::{Account, AccountKey, IntervalLevel, UsageRates};
 
 use crate::protocol::{UsageAccount, UsageView};
 use crate::state::Core;
+use crate::state::dags::DagEntry;
+use crate::state::epoch::{OnCard, area_of_promise};
+use crate::store::records::regions_of;
 
 /// Usage of a tenant, or of all. A tenant does not see that of a deleted one that had its name.
 pub(crate) fn usage(core: &Core, tenant: Option<&TenantId>) -> UsageView {
@@ -31,6 +36,33 @@ fn view(key: &AccountKey, account: &Account) -> UsageAccount {
         dag: account.dag().cloned(),
         begun: account.begun(),
         ended: account.ended(),
+        nts: account.nts().to_vec(),
         open: IntervalLevel::ALL.map(|level| (level, account.page(level).clone())),
     }
+}
+
+const MEBIBYTE: u64 = 1 << 20;
+
+/// Rates at which a DAG uses its card. Time O(its instances).
+pub(crate) fn rates(core: &Core, entry: &DagEntry) -> UsageRates {
+    let spec = entry.spec();
+    let memory = core.registry.pages_of(spec).into_values().map(|size| size.get() / MEBIBYTE);
+    let mut rates = UsageRates {
+        promised: spec.bandwidth.get(),
+        memory: memory.fold(0, u64::saturating_add),
+        functions: core.usage.functions(entry.name()),
+        ..UsageRates::default()
+    };
+    let Some(placement) = entry.desired() else { return rates };
+    rates.regions = regions_of(placement).len() as u32;
+    let id = &placement.mapping.card;
+    let Some(card) = core.cards.get(id) else { return rates };
+    let uses = OnCard { id, card, registry: &core.registry }.uses_alone(placement);
+    rates.area = area_of_promise(&uses, spec.bandwidth);
+    let mut instances: BTreeMap<NtTypeId, u32> = BTreeMap::new();
+    for of in uses {
+        *instances.entry(of.nt).or_default() += 1;
+    }
+    rates.nts = instances.into();
+    rates
 }

@@ -7,6 +7,7 @@ mod adversaries;
 mod affinity;
 mod bad_input;
 mod batches;
+mod bills;
 mod bindings;
 mod bounded;
 mod cards;

@@ -146,6 +146,8 @@ pub struct Seen {
     pub replaced: u64,
     /// Bills without a gap that were compared with the packets.
     pub billed: u64,
+    /// DAGs whose meters of time were compared with what they take.
+    pub rated: u64,
     /// Configurations that NTs held by their windows when all was quiet.
     pub configured: u64,
     /// Requests that waited for DAGs to move.
@@ -164,11 +166,13 @@ impl Seen {
             removed,
             replaced,
             billed,
+            rated,
             configured,
             waited,
         } = other;
         self.configured += configured;
         self.billed += billed;
+        self.rated += rated;
         self.waited += waited;
         self.removed += removed;
         self.replaced += replaced;

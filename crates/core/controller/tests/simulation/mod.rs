@@ -16,6 +16,7 @@ pub mod machines;
 pub mod model;
 mod moves;
 pub mod operators;
+pub mod rates;
 pub mod reads;
 pub mod requests;
 pub mod residency;
@@ -118,10 +119,11 @@ fn keep_every_promise(seeds: std::ops::Range<u64>) {
         removed,
         replaced,
         billed,
+        rated,
         configured,
         waited,
     } = seen;
-    let often = [absent, over, within, maintained, removed, replaced, configured];
+    let often = [absent, over, within, maintained, removed, replaced, configured, rated];
     let rare = if are_few { [1; 4] } else { [shares, twice, billed, waited] };
     let mut all = often.iter().chain(&rare);
     assert!(all.all(|count| *count > 0), "nothing was judged of one: {seen:?}");

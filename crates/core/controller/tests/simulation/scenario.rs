@@ -22,6 +22,7 @@ use crate::callers::{check_lists, may_change, operator, random_caller};
 use crate::machines::{CALLS, MACHINES, Machines};
 use crate::model::{Model, Wish};
 use crate::operators::{self, drains_twice, is_drain};
+use crate::rates::RatesBook;
 use crate::requests::{random_batch, random_name, random_quota, random_spec, random_tenant};
 use crate::trust;
 use crate::weights::Weights;
@@ -690,13 +691,20 @@ impl Run {
     /// All intervals are closed, and bills are what was sent.
     fn check_bills(&mut self) {
         self.begin_dags_without_faults();
-        for _ in 0..3 {
+        let profile = self.world.profile.clone();
+        let mut rates = RatesBook::begin(&self.world.controller, &profile);
+        for interval in 0..3 {
             self.world.leap(INTERVAL);
             for _ in 0..8 {
                 self.world.commit(usize::MAX);
+                rates.look(&self.world.controller, &profile);
                 self.world.pass(Duration::from_millis(25));
             }
+            if interval == 0 {
+                rates.closed(&self.world.controller, &self.world.durable);
+            }
         }
+        self.book.seen.rated += rates.check(&self.world.controller, &self.world.durable);
         self.book.seen.billed +=
             self.world.usage.check(&self.world.controller, &self.world.durable);
     }

@@ -408,7 +408,10 @@ impl World {
             let bytes = value.as_ref().map_or(0, Vec::len);
             assert!(bytes <= RECORD_BYTES_MAX, "{key} has {bytes} bytes");
             match value {
-                Some(value) => self.durable.insert(key, value),
+                Some(value) => {
+                    self.usage.stored(&key, &value, self.durable.get(&key));
+                    self.durable.insert(key, value)
+                }
                 None => self.durable.remove(&key),
             };
         }

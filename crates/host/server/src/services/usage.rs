@@ -15,15 +15,17 @@ use snic_domain::{Caller, CardId, DagName, TenantId};
 use snic_front::gate::caller;
 use snic_ports::store::{Store, StoreError};
 use snic_usage::{
-    AccountPart, Gap, IntervalLevel, Meter, PageRange, Point, UsageAmounts, UsageKey, UsagePage,
-    UsageSeries,
+    ACCOUNT_NTS_MAX, AccountPart, Gap, IntervalLevel, Meter, PageRange, Point, UsageAmounts,
+    UsageKey, UsagePage, UsageSeries,
 };
 use tonic::{Request, Response};
 
-use super::{RpcResult, Services, page};
+use super::{RpcResult, Services, absent, page};
 
-/// Most steps of one request: each may have an entry for each DAG.
+/// Most steps of a list: each may have an entry for each DAG.
 const STEPS_MAX: u64 = 10_000;
+/// Most steps of one account: they come in one reply.
+const ACCOUNT_STEPS_MAX: u64 = 1_000;
 
 /// Seconds of the range where a request names none.
 const DAY: u64 = 86_400;
@@ -36,6 +38,7 @@ struct UsageQuery {
     from: Option<u64>,
     to: Option<u64>,
     step: u64,
+    steps_max: u64,
     by: UsageGrouping,
 }
 
@@ -64,6 +67,70 @@ impl UsageService for Services {
         let next_page_token = next.map_or(String::new(), |end| query.token_after(&end.to_string()));
         Ok(Response::new(v1::ListUsageResponse { usage, next_page_token }))
     }
+
+    async fn get_usage(
+        &self,
+        request: Request<v1::GetUsageRequest>,
+    ) -> RpcResult<v1::GetUsageResponse> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let (tenant, dag) = subject(&request.name)?;
+        // The same error for an absent tenant and another one.
+        self.tenant(&caller, tenant.clone()).await?;
+        let (own, name) = (tenant.clone(), dag.clone());
+        let (view, exists) = self
+            .read(&caller, move |controller, _| {
+                let exists = name.is_none_or(|name| controller.dag_view(&name).is_some());
+                (controller.usage(Some(&own)), exists)
+            })
+            .await?;
+        let query = UsageQuery {
+            tenant: Some(tenant),
+            dag,
+            card: None,
+            from: seconds("start_time", request.start_time)?,
+            to: seconds("end_time", request.end_time)?,
+            step: request.step_seconds,
+            steps_max: ACCOUNT_STEPS_MAX,
+            by: UsageGrouping::Tenant,
+        };
+        if !exists && !view.accounts.iter().any(|account| query.selects(account)) {
+            return Err(absent(&request.name).into());
+        }
+        let store = Arc::clone(self.0.plane.store());
+        let add_up = move || account_of(&*store, &view, &query);
+        Ok(Response::new(self.0.workshop.run(&caller, add_up).await??))
+    }
+}
+
+/// The tenant, or the DAG with its tenant, of a request for one account.
+fn subject(text: &str) -> Result<(TenantId, Option<DagName>), ApiError> {
+    if text.contains("/dags/") {
+        let dag = name::dag("name", text)?;
+        return Ok((dag.tenant.clone(), Some(dag)));
+    }
+    Ok((name::tenant("name", text)?, None))
+}
+
+/// Steps of one tenant or DAG over all cards, and their sum.
+fn account_of(
+    store: &dyn Store,
+    view: &UsageView,
+    query: &UsageQuery,
+) -> Result<v1::GetUsageResponse, ApiError> {
+    let (from, to, _) = query.range(view.closed)?;
+    let mut steps = add_up(store, view, query, None, usize::MAX)?.usage;
+    let dag = query.dag.as_ref().map(DagName::to_string).unwrap_or_default();
+    steps.iter_mut().for_each(|step| step.dag.clone_from(&dag));
+    let mut total = v1::UsageEntry {
+        tenant: query.tenant.as_ref().map(name::of_tenant).unwrap_or_default(),
+        dag,
+        start_time: Some(timestamp(from)),
+        end_time: Some(timestamp(to)),
+        ..v1::UsageEntry::default()
+    };
+    steps.iter().for_each(|step| add(&mut total, step));
+    Ok(v1::GetUsageResponse { steps, total: Some(total) })
 }
 
 /// End of a page. The next one is of the same time, although more intervals may be closed meanwhile.
@@ -121,7 +188,8 @@ fn usage_query(request: &v1::ListUsageRequest) -> Result<UsageQuery, ApiError> {
     })?;
     let from = seconds("start_time", request.start_time)?;
     let to = seconds("end_time", request.end_time)?;
-    Ok(UsageQuery { tenant, dag, card, from, to, step: request.step_seconds, by })
+    let step = request.step_seconds;
+    Ok(UsageQuery { tenant, dag, card, from, to, step, steps_max: STEPS_MAX, by })
 }
 
 fn page_query(request: &v1::ListUsageRequest) -> Query {
@@ -162,9 +230,10 @@ impl UsageQuery {
         let from = self.from.unwrap_or(to.saturating_sub(DAY) / 3_600 * 3_600).min(to);
         let length = (to - from).max(1);
         let step = if self.step == 0 { length } else { self.step };
-        if length.div_ceil(step) > STEPS_MAX {
+        let most = self.steps_max;
+        if length.div_ceil(step) > most {
             let text = format_args!(
-                "{length} s in steps of {step} s are {} steps, at most {STEPS_MAX} are allowed; use a longer step or a \
+                "{length} s in steps of {step} s are {} steps, at most {most} are allowed; use a longer step or a \
                  shorter range",
                 length.div_ceil(step)
             );
@@ -348,7 +417,32 @@ fn entry(account: &UsageAccount, point: &Point, by: UsageGrouping) -> v1::UsageE
         packets_served: of(Meter::PacketsServed),
         drops: drops(amounts),
         gaps: gaps(amounts),
+        area_ppm_seconds: of(Meter::Area),
+        memory_mib_ms: of(Meter::Memory),
+        loads: of(Meter::Loads),
+        function_ms: of(Meter::Functions),
+        nts: nts(account, amounts),
     }
+}
+
+/// Time by NT type, in the order of names; types that the account does not count by themselves come last.
+fn nts(account: &UsageAccount, amounts: &UsageAmounts) -> Vec<v1::UsageNtTime> {
+    let named = (0..).zip(account.nts.iter().map(name::of_nt_type));
+    let others = (u8::try_from(ACCOUNT_NTS_MAX).unwrap_or(u8::MAX), String::new());
+    let times = named.chain([others]).map(|(place, nt_type)| v1::UsageNtTime {
+        nt_type,
+        instance_ms: amounts.get(Meter::Nt(place)),
+    });
+    let mut times: Vec<v1::UsageNtTime> = times.filter(|time| time.instance_ms > 0).collect();
+    sort(&mut times);
+    times
+}
+
+fn sort(times: &mut [v1::UsageNtTime]) {
+    times.sort_by(|one, other| {
+        let key = |time: &v1::UsageNtTime| (time.nt_type.is_empty(), time.nt_type.clone());
+        key(one).cmp(&key(other))
+    });
 }
 
 fn drops(amounts: &UsageAmounts) -> Vec<v1::UsageDrops> {
@@ -386,6 +480,17 @@ fn add(sum: &mut v1::UsageEntry, other: &v1::UsageEntry) {
     plus(&mut sum.bytes_served, other.bytes_served);
     plus(&mut sum.packets_in, other.packets_in);
     plus(&mut sum.packets_served, other.packets_served);
+    plus(&mut sum.area_ppm_seconds, other.area_ppm_seconds);
+    plus(&mut sum.memory_mib_ms, other.memory_mib_ms);
+    plus(&mut sum.loads, other.loads);
+    plus(&mut sum.function_ms, other.function_ms);
+    for time in &other.nts {
+        match sum.nts.iter_mut().find(|sum| sum.nt_type == time.nt_type) {
+            Some(sum) => plus(&mut sum.instance_ms, time.instance_ms),
+            None => sum.nts.push(time.clone()),
+        }
+    }
+    sort(&mut sum.nts);
     let later = |time: &Option<Timestamp>| time.map_or(0, |time| time.seconds);
     if later(&other.end_time) > later(&sum.end_time) {
         sum.end_time = other.end_time;

@@ -461,6 +461,11 @@ fn of_the_rest(method: &str, operation: &str) -> Option<Vec<Probe>> {
                 |tenant: &str| v1::ListUsageRequest { tenant: tenant.into(), ..Default::default() };
             return Some(vec![probe("", "", ask("")), probe(TENANT.0, TENANT.1, ask(TENANT.0))]);
         }
+        "GetUsage" => {
+            let ask = |name: &str| v1::GetUsageRequest { name: name.into(), ..Default::default() };
+            let probes = [TENANT, DAG].map(|(own, foreign)| probe(own, foreign, ask(own)));
+            return Some(probes.into());
+        }
         "ListFairness" => return Some(vec![probe("", "", v1::ListFairnessRequest::default())]),
         "ListEvents" => return Some(vec![probe("", "", v1::ListEventsRequest::default())]),
         // They name no resource, and so old a revision is rejected for every caller.

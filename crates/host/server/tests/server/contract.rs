@@ -208,6 +208,7 @@ fn reads() -> Vec<(&'static str, Json)> {
         ("GetCard", named("cards/card0")),
         ("GetRegion", named("cards/card0/regions/0")),
         ("GetFairness", named("tenants/acme")),
+        ("GetUsage", named(WEB)),
         ("GetBinding", named(&format!("vmBindings/{VM}"))),
         ("ListDags", parent("tenants/acme")),
         ("WatchDags", parent("tenants/acme")),

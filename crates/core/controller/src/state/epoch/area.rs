@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use snic_domain::limits::REGIONS_MAX;
 use snic_domain::{Bandwidth, CardProfile, NtTypeId, RegionId, Slot};
 
-use super::flows::{AREA_UNITS, area_per_bps};
+use super::flows::{AREA_BITS, AREA_UNITS, area_per_bps};
 use super::on_card::OnCard;
 use crate::store::records::Placement;
 
@@ -83,6 +83,12 @@ pub(super) fn per_bps(uses: &[AreaUse]) -> u64 {
     uses.iter().fold(0, |sum, of| sum.saturating_add(of.per_bps()))
 }
 
+/// Area that a promise takes, in [`AREA_UNITS`], rounded down.
+pub(crate) fn area_of_promise(uses: &[AreaUse], promised: Bandwidth) -> u64 {
+    let area = u128::from(per_bps(uses)) * u128::from(promised.get()) >> AREA_BITS;
+    u64::try_from(area).unwrap_or(u64::MAX)
+}
+
 /// The slots that a placement uses, by region, each once.
 pub(super) fn slots(placement: &Placement) -> Vec<(RegionId, u8)> {
     let mut slots: BTreeMap<RegionId, u8> = BTreeMap::new();
@@ -136,13 +142,26 @@ fn region_area(profile: &CardProfile, region: RegionId) -> u64 {
 impl OnCard<'_> {
     /// Area of a placement, its tenant using these slots.
     pub(super) fn area_uses(&self, placement: &Placement, used: &UsedSlots) -> Vec<AreaUse> {
+        let holds = |region| self.card.ledger().content(region).is_some();
+        let is_held = placement.mapping.instances().all(|instance| holds(instance.region));
+        assert!(is_held, "rows only lead to regions that hold a chain");
+        self.uses_of(placement, used)
+    }
+
+    /// Area of a placement as if its DAG were alone on the card; none of a region that is to hold nothing.
+    pub(crate) fn uses_alone(&self, placement: &Placement) -> Vec<AreaUse> {
+        let mut used = UsedSlots::default();
+        used.add(&slots(placement));
+        self.uses_of(placement, &used)
+    }
+
+    fn uses_of(&self, placement: &Placement, used: &UsedSlots) -> Vec<AreaUse> {
         let mut uses = Vec::new();
         for virtual_chain in placement.mapping.chains() {
             let all = virtual_chain.instances.iter().map(|i| i.bandwidth.get()).sum();
             let chain = Bandwidth::from_bps(all);
             for instance in &virtual_chain.instances {
-                let content = self.card.ledger().content(instance.region);
-                let content = content.expect("rows only lead to regions that hold a chain");
+                let Some(content) = self.card.ledger().content(instance.region) else { continue };
                 let used = used.of(instance.region);
                 let is_used = |at: usize| used >> at & 1 == 1;
                 let nts = || content.nts.iter().enumerate().filter(|(at, _)| is_used(*at));

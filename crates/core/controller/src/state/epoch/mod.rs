@@ -34,6 +34,7 @@ mod topology;
 mod view;
 
 pub use area::AreaUse;
+pub(crate) use area::area_of_promise;
 pub(crate) use card_engine::{Flows, of_engine};
 pub(crate) use card_loop::CardLoop;
 pub use card_loop::LoopFigures;

@@ -1,7 +1,7 @@
 //! Usage in steps and pages beside what was counted.
 
 use snic_controller::{CardCounters, DagCounters};
-use snic_domain::{Bandwidth, DagId, DagUid};
+use snic_domain::{Bandwidth, DagId, DagUid, NtTypeId};
 use snic_ports::store::Batch;
 use snic_ports::store::memory::MemoryStore;
 use snic_usage::{Book, Retention, UsageRates, UsageReading, UsageRecord, UsageWrite};
@@ -44,6 +44,7 @@ fn view(book: &Book, retention: Retention) -> UsageView {
         dag: account.dag().cloned(),
         begun: account.begun(),
         ended: account.ended(),
+        nts: account.nts().to_vec(),
         open: IntervalLevel::ALL.map(|level| (level, account.page(level).clone())),
     });
     UsageView { closed: book.closed().unwrap_or_default(), retention, accounts: accounts.collect() }
@@ -67,8 +68,19 @@ fn used(seconds: u64, retention: Retention) -> (MemoryStore, UsageView) {
         for (row, tenant) in (0..).zip(["acme", "globex"]).filter(|_| second == 0) {
             let (tenant, dag) = dag(tenant);
             let uid = DagUid::new(row, 1).expect("few");
-            let rates = UsageRates { promised: 8_000_000, regions: 1 };
+            let nt = |id: &str, count| (id.parse::<NtTypeId>().expect("a label"), count);
+            let own = format!("{tenant}.t");
+            let nts = BTreeMap::from([nt("nat", 2), nt(&own, 1)]);
+            let rates = UsageRates {
+                promised: 8_000_000,
+                regions: 1,
+                area: 2_000_000 * (u64::from(row) + 1),
+                memory: 4,
+                functions: 3,
+                nts: nts.into(),
+            };
             book.place(now, &card(), (&tenant, &dag, uid), rates);
+            book.loaded(now, &card(), uid, 2);
         }
         book.close(now, &retention);
         write(&store, &mut book);
@@ -105,7 +117,8 @@ fn add_up(
 
 fn query(step: u64, by: UsageGrouping) -> UsageQuery {
     let from = Some(BEGIN / 86_400 * 86_400);
-    UsageQuery { tenant: None, dag: None, card: None, from, to: None, step, by }
+    let steps_max = STEPS_MAX;
+    UsageQuery { tenant: None, dag: None, card: None, from, to: None, step, steps_max, by }
 }
 
 #[test]
@@ -123,6 +136,13 @@ fn steps_of_any_length_add_up_to_what_was_counted() {
             let promised: u64 = own().map(|entry| entry.promised_kbit).sum();
             assert_eq!(promised, closed * 8_000, "{tenant} in steps of {step}");
             assert_eq!(own().count() > 1, step > 0);
+            let of = |meter: fn(&v1::UsageEntry) -> u64| own().map(meter).sum::<u64>();
+            assert_eq!(of(|entry| entry.area_ppm_seconds), closed * 2_000 * row);
+            assert_eq!(of(|entry| entry.memory_mib_ms), closed * 4_000);
+            assert_eq!(of(|entry| entry.function_ms), closed * 3_000);
+            assert_eq!(of(|entry| entry.loads), 2);
+            let nat = own().flat_map(|entry| &entry.nts).filter(|nt| nt.nt_type == "ntTypes/nat");
+            assert_eq!(nat.map(|nt| nt.instance_ms).sum::<u64>(), closed * 2_000);
         }
     }
 }
@@ -140,6 +160,36 @@ fn groups_are_sums_of_what_is_selected() {
     assert_eq!(names, ["tenants/globex/dags/web"]);
     let many = UsageQuery { step: 1, ..query(1, UsageGrouping::Dag) };
     add_up(&store, &view, &many).expect_err("too many steps");
+}
+
+#[test]
+fn one_account_is_the_sum_of_its_steps() {
+    let (store, view) = used(700, Retention::default());
+    let closed = view.closed - BEGIN;
+    let (tenant, dag) = dag("globex");
+    let own = UsageQuery {
+        tenant: Some(tenant.clone()),
+        steps_max: ACCOUNT_STEPS_MAX,
+        from: Some(BEGIN / 60 * 60),
+        ..query(60, UsageGrouping::Tenant)
+    };
+    let reply = account_of(&store, &view, &own).expect("it is readable");
+    let total = reply.total.expect("a sum");
+    assert!(reply.steps.len() > 10 && reply.steps.iter().all(|step| step.dag.is_empty()));
+    assert_eq!((total.bytes_served, total.memory_mib_ms), (closed * 200, closed * 4_000));
+    let names: Vec<&str> = total.nts.iter().map(|nt| &*nt.nt_type).collect();
+    assert_eq!(names, ["ntTypes/globex.t", "ntTypes/nat"]);
+    let end = total.end_time.map_or(0, |time| time.seconds);
+    assert_eq!(u64::try_from(end), Ok(view.closed));
+    let of_dag = UsageQuery { dag: Some(DagName { tenant, dag }), ..own };
+    let one = account_of(&store, &view, &of_dag).expect("it is readable").total.expect("a sum");
+    assert_eq!((&*one.dag, one.bytes_served), ("tenants/globex/dags/web", total.bytes_served));
+    // Nothing of a time before, and its sum is there all the same.
+    let before = UsageQuery { from: Some(BEGIN - 60), to: Some(BEGIN - 30), ..of_dag };
+    let none = account_of(&store, &view, &before).expect("it is readable");
+    assert_eq!((none.steps.len(), none.total.map(|sum| sum.life_ms)), (0, Some(0)));
+    let many = UsageQuery { from: Some(BEGIN - 50_000), to: None, step: 1, ..before };
+    account_of(&store, &view, &many).expect_err("more steps than one reply has");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Every kind of record at its longest fits the store: what requests may ask for, and what the system adds to it without
 //! being asked, such as placements, reasons and errors.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -13,9 +13,9 @@ use snic_domain::{
     Area, Bandwidth, BindingSpec, BindingTarget, Bitstream, BitstreamId, BoundFunction, ByteSize,
     ChainExplanation, Cycles, DagSpec, DagUid, Description, Digest, Embedding, EmbeddingKind, Form,
     FormChoice, ID_CHARS_MAX, ImageSignature, Instance, MacAddress, Mapping, MemoryTraffic, Node,
-    NodeId, Notes, NtConfiguration, NtNumber, NtType, OperationId, PortLimits, Quota, RegionImage,
-    RegionImages, RegionKind, Rejection, RejectionReason, Resource, Rule, RuleId, Shortage, Slot,
-    Stage, Tenant, Timestamp, Traffic, VirtualChain, VmId,
+    NodeId, Notes, NtConfiguration, NtNumber, NtType, NtTypeId, OperationId, PortLimits, Quota,
+    RegionImage, RegionImages, RegionKind, Rejection, RejectionReason, Resource, Rule, RuleId,
+    Shortage, Slot, Stage, Tenant, Timestamp, Traffic, VirtualChain, VmId,
 };
 use snic_ports::store::{KEY_BYTES_MAX, check_record};
 
@@ -442,20 +442,28 @@ fn binding(of: &Lengths) -> BindingRecord {
 fn of_usage(of: &Lengths) -> Vec<Record> {
     let meters = snic_usage::Meter::all().count();
     let numbers: Vec<u64> = (0..meters as u64).map(|_| u64::MAX).collect();
+    let known = || (0..17_u64).chain(32..38).chain(40..44).chain(48..64);
     let amounts: Vec<u64> =
-        (0..17).chain(32..).zip(numbers).flat_map(|(number, amount)| [number, amount]).collect();
-    let meters = (0..17).chain(32..38).fold(0_u64, |set, number| set | 1 << number);
-    let first = [u64::MAX / 2, u64::MAX / 4, meters].into_iter().chain([u64::MAX; 23]);
-    let next = [u64::MAX / 400, u64::MAX / 4, meters].into_iter().chain([u64::MAX; 23]);
+        known().zip(numbers).flat_map(|(number, amount)| [number, amount]).collect();
+    assert_eq!((known().count(), amounts.len()), (meters, 2 * meters));
+    let meters = known().fold(0_u64, |set, number| set | 1 << number);
+    let first = [u64::MAX / 2, u64::MAX / 4, meters].into_iter().chain([u64::MAX; 43]);
+    let next = [u64::MAX / 400, u64::MAX / 4, meters].into_iter().chain([u64::MAX; 43]);
+    let nts: Vec<NtTypeId> = (0..64).map(|n| of.owned(n)).collect();
+    let rests = vec![u64::MAX; nts.len() / 4];
+    let instances: BTreeMap<&NtTypeId, u32> = nts.iter().map(|nt| (nt, u32::MAX)).collect();
     let page: Vec<u64> = first.chain(std::iter::repeat_n(next, 59).flatten()).collect();
     let account = serde_json::json!({
         "tenant": of.id::<TenantId>(0), "dag": of.id::<snic_domain::DagId>(0), "begun": u64::MAX, "ended": u64::MAX,
-        "remainders": {"life": u64::MAX, "promised": u64::MAX, "regions": u64::MAX}, "open": amounts, "fine": page,
+        "remainders": {"life": u64::MAX, "promised": u64::MAX, "regions": u64::MAX, "area": u64::MAX,
+            "memory": u64::MAX, "functions": u64::MAX, "nts": rests},
+        "nts": nts[..snic_usage::ACCOUNT_NTS_MAX], "open": amounts, "fine": page,
     });
     let most = [u64::MAX; 10];
     let row = serde_json::json!({
         "uid": uid(), "account": {"rest": of.id::<TenantId>(0)}, "is_held": false, "seen": most[..4], "drops": most[..10],
-        "rates": {"promised": u64::MAX, "regions": u32::MAX}, "since": u64::MAX,
+        "rates": {"promised": u64::MAX, "regions": u32::MAX, "area": u64::MAX, "memory": u64::MAX,
+            "functions": u32::MAX, "nts": instances}, "since": u64::MAX,
     });
     let strangers = vec![(u16::MAX, [u64::MAX; 4]); snic_domain::limits::DAG_ROWS];
     let card = serde_json::json!({
