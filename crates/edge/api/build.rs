@@ -59,6 +59,7 @@ fn main() -> Result<()> {
     let tables = [("snic.control.v1", "TABLE"), ("snic.fleet.v1", "FLEET_TABLE")];
     write("methods.rs", &methods::methods(&pool, &tables)?)?;
     write("replies.rs", &methods::replies(&pool, "snic.control.v1"))?;
-    generate(&root, CONTROL, control, "descriptors.bin")?;
-    generate(&root, ".snic.fleet.v1", fleet, "fleet.bin")
+    // The fleet's first: it leaves a file without messages for each package that it imports.
+    generate(&root, ".snic.fleet.v1", fleet, "fleet.bin")?;
+    generate(&root, CONTROL, control, "descriptors.bin")
 }

@@ -170,8 +170,14 @@ fn check_page(page: &str) {
                     "snic_tls_crl_this_update_seconds",
                     "snic_tls_crl_next_update_seconds",
                     "snic_tls_handshakes_rejected_total",
-                    // Of replicas: `crates/fleet/fleetd/tests/replicas/refusing.rs`.
+                    // Of replicas: `crates/fleet/fleetd/tests/ci/refusing.rs`.
                     "snic_fleet_store_refused_ratio",
+                    "snic_fleet_leader_ratio",
+                    "snic_fleet_evacuation_held_ratio",
+                    "snic_fleet_hosts",
+                    "snic_fleet_dags_unplaced",
+                    "snic_fleet_queue",
+                    "snic_fleet_etcd_duration_seconds_bucket",
                 ]
                 .contains(&name.as_str());
             assert!(known, "{file} asks for {name}, which is not in {page}");

@@ -28,7 +28,10 @@ pub use auth::AuthCommand;
 pub use bitstream::*;
 pub use card::{CardCommand, FairnessCommand, FloorPlanSources, ModelSources, RegionCommand};
 pub use events::{EventQuery, EventSeverity};
-pub use fleet::{FleetCommands, HostCommand, PolicyCommand, ProjectCommand, ProjectLimits};
+pub use fleet::{
+    AllowedPlaces, FleetCommands, HostCommand, HostRanking, HostSearch, PolicyCommand,
+    ProjectCommand, ProjectLimits, ReservationCommand,
+};
 pub use list::{Selected, SelectedByLabel};
 pub use notes::{NewNotes, OtherNotes};
 pub use rule::{OtherRule, RuleCommand, RuleMatch};

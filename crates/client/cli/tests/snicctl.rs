@@ -8,6 +8,7 @@ mod hints;
 mod images;
 mod models;
 mod policies;
+mod reservations;
 mod shared;
 mod usage;
 

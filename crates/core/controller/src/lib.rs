@@ -70,9 +70,9 @@ pub use state::planning::LOOKS_OF_AN_EVENT;
 pub use store::log::{LOG_KEPT, TENANT_LOG_KEPT};
 pub use store::outbox::{BatchNo, NumberedBatch, Outbox};
 pub use store::records::{
-    DAG_SPEC_BYTES_MAX, InvalidRecord, LAYOUT, Maintenance, PendingErase, Phase, REVISIONS_KEY,
-    RecordWrite, RefusedRecord, ResidentContext, SET_ASIDE_BYTES_MAX, SET_ASIDE_MAX, Stamp,
-    StateRecord, is_set_aside,
+    DAG_SPEC_BYTES_MAX, InvalidRecord, KeptRecord, LAYOUT, Maintenance, PendingErase, Phase,
+    REVISIONS_KEY, RecordWrite, RefusedRecord, ResidentContext, SET_ASIDE_BYTES_MAX, SET_ASIDE_MAX,
+    Stamp, StateRecord, is_set_aside,
 };
 pub use store::revisions::RevisionTooOld;
 pub use store::tx::Tx;

@@ -21,6 +21,7 @@ mod explanation;
 mod function;
 mod ids;
 mod image;
+mod kept;
 pub mod limits;
 mod mapping;
 mod memory_traffic;
@@ -63,6 +64,7 @@ pub use ids::{
 pub use image::{
     ImageConflict, ImageSignature, RegionImage, RegionImages, numbers as region_numbers,
 };
+pub use kept::{FunctionUse, KeptForTenant, KeptState};
 pub use mapping::{Form, Instance, Mapping, Stage, VirtualChain};
 pub use memory_traffic::MemoryTraffic;
 pub use notes::{Description, InvalidDescription, InvalidLabels, Labels, Notes, NotesPatch};

@@ -5,6 +5,9 @@
 //! `snic_store_commit_duration_seconds`. The cardinality of attributes is bounded: cards and regions
 //! by the hardware, tenants and DAGs by the 1,024 rows of the DAG table, all others by enumerations.
 
+mod replica;
+mod table;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::SystemTime;
@@ -13,6 +16,10 @@ use opentelemetry::metrics::{AsyncInstrument, Counter, Histogram, Meter};
 use opentelemetry::{KeyValue, global};
 use parking_lot::RwLock;
 
+pub use replica::{LeaderGauges, replica_readings};
+pub use table::Metric;
+use table::TABLE;
+
 /// Bucket boundaries of durations, in seconds: from a fast disk's flush to a stuck configuration port.
 const SECONDS: [f64; 13] =
     [0.0001, 0.0003, 0.001, 0.003, 0.005, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0];
@@ -20,239 +27,6 @@ const SECONDS: [f64; 13] =
 /// Bucket boundaries of accesses to a card, in seconds: from a register over PCIe to a worker's deadline.
 const ACCESS_SECONDS: [f64; 12] =
     [1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0];
-
-/// A metric that is read from the control plane.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Metric {
-    /// 1 if the card answers, else 0. By card.
-    CardUp,
-    /// 1 for the region's current state. By card, region, state.
-    RegionState,
-    /// Temperatures that are known, in degrees Celsius. By card and sensor.
-    CardTemperature,
-    /// Power that is known, in watts. By card and sensor.
-    CardPower,
-    /// Speed of a lane of the PCIe link, in transfers per second, where it is known. By card.
-    CardLinkSpeed,
-    /// Lanes of the PCIe link, where they are known. By card.
-    CardLinkLanes,
-    /// 1 for the current status of each condition of the card's device. By card, condition, and `TRUE`, `FALSE` or
-    /// `UNKNOWN`.
-    CardCondition,
-    /// Errors that the card's driver reported by itself. By card.
-    CardDriverErrors,
-    /// Words written to tables. By card.
-    TableWords,
-    /// Commits of tables. By card.
-    TableCommits,
-    /// Packets received. By card.
-    PacketsIn,
-    /// Packets sent. By card.
-    PacketsOut,
-    /// Packets dropped. By card and cause.
-    PacketsDropped,
-    /// Frames that a port of a software card lost. By card, port, and `TOO_SLOW` (the machine did not keep up),
-    /// `NOT_TAKEN` or `TOO_LONG`.
-    PortLost,
-    /// DAGs. By state.
-    Dags,
-    /// Bytes offered, before rate limiting. By tenant and DAG.
-    DagIntended,
-    /// Bytes served. By tenant and DAG.
-    DagServed,
-    /// Packets that did not go out, since the daemon started. By tenant, DAG and cause.
-    DagDrops,
-    /// Packets that network tasks dropped, since the card's process started. By tenant, DAG, type of the task and its reason.
-    DagNtDrops,
-    /// Rate limit, in bytes per second, as Prometheus has it. By tenant and DAG.
-    DagRateLimit,
-    /// Promised bandwidth that is not known to be served, in bytes per second. By tenant and DAG.
-    DagUnserved,
-    /// Share of all cards' ingress requested by a tenant's DAGs, 0 to 1. By tenant.
-    TenantShare,
-    /// Dominant share of a tenant, 0 to 1. By card, tenant, and `space` or `time`.
-    DominantShare,
-    /// Epochs in which rates were set. By card.
-    Epochs,
-    /// Counter samples that were skipped. By card.
-    Overruns,
-    /// Scale-outs. By card, and whether their load time was hidden.
-    ScaleOuts,
-    /// Chain states saved, restored or lost. By card and result.
-    StateMoves,
-    /// Bytes of the save area in use. By card.
-    SaveArea,
-    /// 1 in maintenance mode, else 0.
-    Maintenance,
-    /// VM bindings. By state.
-    Bindings,
-    /// Effects waiting for the store.
-    QueueEffects,
-    /// Calls waiting for the controller's reply.
-    QueueCalls,
-    /// 1 while linked to a replica of the fleet, else 0; none without a fleet.
-    FleetLinkUp,
-    /// 1 while the store cannot be written and changes are refused, else 0.
-    StoreUnwritable,
-    /// Records that were set aside since the daemon started.
-    StoreSetAside,
-    /// Entries of the audit log that could not be written since the daemon started.
-    AuditLost,
-    /// The highest epoch of the fleet's leaders that was seen.
-    FleetEpoch,
-    /// Orders of the fleet that are not done: DAGs and provisions. By kind.
-    FleetPending,
-    /// 1 while etcd refuses a replica of the fleet, else 0. By reason, `NONE` if it does not.
-    FleetStoreRefused,
-    /// 1 for the replica that leads the fleet, 0 for the others.
-    FleetLeader,
-    /// Shortfall against the smaller of promise and load, in bytes per second. By tenant and DAG.
-    DagShortfall,
-    /// Load of the last second by the card's clock, before rate limiting, in bytes per second. By tenant and DAG.
-    DagLoad,
-    /// Served part of that, in bytes per second. By tenant and DAG.
-    DagThroughput,
-    /// Latency of its packets in the last ten seconds, in seconds. By tenant, DAG and statistic: p50, p99, max.
-    DagLatency,
-    /// The p99 of a part of that, in seconds; of its tasks the largest. By tenant, DAG and part.
-    DagLatencyPart,
-    /// Planned latency of a packet that waits nowhere, in seconds. By tenant and DAG.
-    DagLatencyPlanned,
-    /// 1, with the version and the commit of the program.
-    BuildInfo,
-    /// Seconds of processor time since the process started.
-    ProcessCpu,
-    /// Bytes of memory that the process has resident.
-    ProcessMemory,
-    /// Files that the process has open.
-    ProcessFiles,
-    /// Seconds since the process started.
-    ProcessUptime,
-    /// When the list of revoked certificates was issued, in seconds since 1970. By issuer.
-    RevocationThisUpdate,
-    /// When the next list of revoked certificates is due, in seconds since 1970. By issuer.
-    RevocationNextUpdate,
-}
-
-/// Metric, name, unit, description, and whether it is a counter.
-type Row = (Metric, &'static str, &'static str, &'static str, bool);
-
-/// All of [`Metric`].
-const TABLE: [Row; 53] = [
-    (Metric::CardUp, "snic.card.up", "{card}", "1 if the card answers", false),
-    (
-        Metric::RegionState,
-        "snic.region.state",
-        "{region}",
-        "1 for the region's current state",
-        false,
-    ),
-    (Metric::CardTemperature, "snic.card.temperature", "Cel", "Temperatures", false),
-    (Metric::CardPower, "snic.card.power", "W", "Power", false),
-    (Metric::CardLinkSpeed, "snic.card.link.speed", "{transfer}/s", "Speed of a PCIe lane", false),
-    (Metric::CardLinkLanes, "snic.card.link.lanes", "{lane}", "PCIe lanes in use", false),
-    (
-        Metric::CardCondition,
-        "snic.card.condition",
-        "{card}",
-        "1 for the current status of each condition",
-        false,
-    ),
-    (
-        Metric::CardDriverErrors,
-        "snic.card.driver.errors",
-        "{error}",
-        "Errors that the driver reported by itself",
-        true,
-    ),
-    (Metric::TableWords, "snic.table.words", "{word}", "Words written to tables", true),
-    (Metric::TableCommits, "snic.table.commits", "{commit}", "Table commits", true),
-    (Metric::PacketsIn, "snic.card.packets.in", "{packet}", "Packets received", true),
-    (Metric::PacketsOut, "snic.card.packets.out", "{packet}", "Packets sent", true),
-    (Metric::PacketsDropped, "snic.card.packets.dropped", "{packet}", "Packets dropped", true),
-    (Metric::PortLost, "snic.card.port.lost", "{frame}", "Frames lost at ports", true),
-    (Metric::Dags, "snic.dags", "{dag}", "DAGs by state", false),
-    (Metric::DagIntended, "snic.dag.intended", "By", "Bytes offered", true),
-    (Metric::DagServed, "snic.dag.served", "By", "Bytes served", true),
-    (Metric::DagDrops, "snic.dag.dropped", "{packet}", "Packets dropped", true),
-    (
-        Metric::DagNtDrops,
-        "snic.dag.nt.dropped",
-        "{packet}",
-        "Packets that network tasks dropped",
-        true,
-    ),
-    (Metric::DagRateLimit, "snic.dag.rate_limit", "By/s", "Rate limit", false),
-    (Metric::DagUnserved, "snic.dag.unserved", "By/s", "Promised and not served", false),
-    (Metric::TenantShare, "snic.tenant.share", "1", "Requested share of ingress", false),
-    (Metric::DominantShare, "snic.tenant.dominant_share", "1", "Dominant share of a tenant", false),
-    (Metric::Epochs, "snic.loop.epochs", "{epoch}", "Epochs in which rates were set", true),
-    (Metric::Overruns, "snic.loop.overruns", "{sample}", "Samples skipped", true),
-    (Metric::ScaleOuts, "snic.scale_outs", "{dag}", "Scale-outs", true),
-    (
-        Metric::StateMoves,
-        "snic.state.moves",
-        "{state}",
-        "Chain states saved, restored or lost",
-        true,
-    ),
-    (Metric::SaveArea, "snic.card.save_area", "By", "Bytes of the save area in use", false),
-    (Metric::Maintenance, "snic.maintenance", "1", "1 in maintenance mode", false),
-    (Metric::Bindings, "snic.vm.bindings", "{binding}", "VM bindings", false),
-    (
-        Metric::QueueEffects,
-        "snic.queue.effects",
-        "{effect}",
-        "Effects waiting for the store",
-        false,
-    ),
-    (Metric::QueueCalls, "snic.queue.calls", "{call}", "Calls waiting for a reply", false),
-    (Metric::FleetLinkUp, "snic.fleet.link.up", "1", "1 if linked to the fleet", false),
-    (Metric::StoreUnwritable, "snic.store.unwritable", "1", "1 while changes are refused", false),
-    (Metric::StoreSetAside, "snic.store.set_aside", "{record}", "Records set aside", true),
-    (Metric::AuditLost, "snic.audit.lost", "{entry}", "Audit entries not written", true),
-    (Metric::FleetEpoch, "snic.fleet.epoch", "1", "Highest epoch of the fleet's leaders", false),
-    (Metric::FleetPending, "snic.fleet.pending", "{order}", "Ordered and not done", false),
-    (
-        Metric::FleetStoreRefused,
-        "snic.fleet.store.refused",
-        "1",
-        "1 while etcd refuses a replica",
-        false,
-    ),
-    (Metric::FleetLeader, "snic.fleet.leader", "1", "1 for the replica that leads", false),
-    (
-        Metric::DagShortfall,
-        "snic.dag.shortfall",
-        "By/s",
-        "Served less than the smaller of promise and load",
-        false,
-    ),
-    (Metric::DagLoad, "snic.dag.load", "By/s", "Offered in the last second", false),
-    (Metric::DagThroughput, "snic.dag.throughput", "By/s", "Served in the last second", false),
-    (Metric::DagLatency, "snic.dag.latency", "s", "Latency in the last ten seconds", false),
-    (Metric::DagLatencyPart, "snic.dag.latency.part", "s", "The p99 of a part of it", false),
-    (Metric::DagLatencyPlanned, "snic.dag.latency.planned", "s", "Latency without waiting", false),
-    (Metric::BuildInfo, "snic.build.info", "{build}", "1, with version and commit", false),
-    (Metric::ProcessCpu, "process.cpu.time", "s", "Processor time", true),
-    (Metric::ProcessMemory, "process.memory.usage", "By", "Resident memory", false),
-    (Metric::ProcessFiles, "process.open_fds", "{file_descriptor}", "Open files", false),
-    (Metric::ProcessUptime, "process.uptime", "s", "Time since the process started", false),
-    (
-        Metric::RevocationThisUpdate,
-        "snic.tls.crl.this_update",
-        "s",
-        "Time of issue of the list of revoked certificates in force",
-        false,
-    ),
-    (
-        Metric::RevocationNextUpdate,
-        "snic.tls.crl.next_update",
-        "s",
-        "Time at which the next list of revoked certificates is due",
-        false,
-    ),
-];
 
 /// One value of a metric.
 #[derive(Debug, Clone, PartialEq)]
@@ -424,16 +198,6 @@ pub fn revocation_readings() -> Vec<Reading> {
     LISTS.read().iter().flat_map(readings).collect()
 }
 
-/// State of a replica of the fleet, as readings.
-pub fn replica_readings(refusal: Option<&str>, leads: bool) -> [Reading; 2] {
-    let reason = refusal.unwrap_or("NONE").to_owned();
-    let is = |it: bool| f64::from(u8::from(it));
-    [
-        Reading::new(Metric::FleetStoreRefused, is(refusal.is_some()), [("reason", reason)]),
-        Reading::new(Metric::FleetLeader, is(leads), []),
-    ]
-}
-
 /// Metrics that are recorded where something happens.
 #[derive(Debug)]
 pub struct Instruments {
@@ -441,6 +205,7 @@ pub struct Instruments {
     commits: Histogram<f64>,
     epochs: Histogram<f64>,
     calls: Histogram<f64>,
+    etcd: Histogram<f64>,
     refusals: Counter<u64>,
     failed_searches: Counter<u64>,
     accesses: Histogram<f64>,
@@ -481,6 +246,7 @@ impl Instruments {
             reconfigurations: seconds("snic.reconfiguration.duration", "Region loads"),
             commits: seconds("snic.store.commit.duration", "Time until a batch is durable"),
             epochs: seconds("snic.epoch.duration", "Time to process a sample of counters"),
+            etcd: seconds("snic.fleet.etcd.duration", "Time until etcd answers the replica"),
             calls: seconds("rpc.server.call.duration", "Time from a call to its reply"),
             refusals: meter
                 .u64_counter("snic.admission.refusals")
@@ -539,6 +305,12 @@ impl Instruments {
             KeyValue::new("rpc.grpc.status_code", i64::from(code)),
         ];
         self.calls.record(seconds, &attributes);
+    }
+
+    /// Records that etcd answered a replica of the fleet, or did not.
+    pub fn etcd_answered(&self, well: bool, seconds: f64) {
+        let result = if well { "ok" } else { "failed" };
+        self.etcd.record(seconds, &[KeyValue::new("result", result)]);
     }
 
     /// Records that a search of a card ended in a defect.

@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use snic_domain::{
-    Bitstream, BitstreamId, CardId, DagAttachments, DagName, DagSpec, Digest, NtType, RegionId,
-    Tenant,
+    Bitstream, BitstreamId, CardId, DagAttachments, DagName, DagSpec, Digest, FunctionUse,
+    KeptForTenant, NtType, RegionId, Tenant,
 };
 
 use crate::protocol::{
@@ -95,6 +95,8 @@ pub enum AgentEvent {
     Provided(Provisions),
     /// The fleet's policies that the host looked at, and whether they are in force.
     Policies(HostPolicies),
+    /// Functions that machines have, and reservations that the host's controller keeps.
+    Functions(FunctionUse),
     /// It is time to say that the host lives.
     BeatDue,
 }
@@ -138,6 +140,8 @@ pub enum AgentEffect {
     /// Have policies checked, stored and put in force, and [`AgentEvent::Policies`] say what came of it. If that fails for
     /// a while only, they are ordered again.
     SetPolicies(Numbered<PolicyFiles>),
+    /// Have the controller keep these reservations and no others, and [`AgentEvent::Functions`] say so.
+    Keep(Vec<KeptForTenant>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,6 +170,8 @@ pub struct HostAgent {
     /// Whatever leads packets to its DAGs, once it is known; and whether this leader has asked for it.
     attachments: Option<Attachments>,
     tells_attachments: bool,
+    /// Use of its functions, once it is known.
+    functions: Option<FunctionUse>,
 }
 
 impl HostAgent {
@@ -193,6 +199,7 @@ impl HostAgent {
             policies,
             attachments,
             tells_attachments,
+            functions: None,
         }
     }
 
@@ -232,6 +239,11 @@ impl HostAgent {
             AgentEvent::Policies(now) => {
                 let is_news = self.policies.as_ref() != Some(&now);
                 self.policies = Some(now);
+                if is_news { vec![self.beat()] } else { Vec::new() }
+            }
+            AgentEvent::Functions(now) => {
+                let is_news = self.functions.as_ref() != Some(&now);
+                self.functions = Some(now);
                 if is_news { vec![self.beat()] } else { Vec::new() }
             }
             AgentEvent::BeatDue => vec![self.beat()],
@@ -289,6 +301,7 @@ impl HostAgent {
             }
             OrderKind::Withdraw(gone) => effects.extend(self.withdraw(gone)),
             OrderKind::SetPolicies(files) => effects.push(AgentEffect::SetPolicies(files)),
+            OrderKind::Keep(all) => effects.push(AgentEffect::Keep(all)),
         }
         effects
     }
@@ -492,6 +505,7 @@ impl HostAgent {
                 .as_ref()
                 .filter(|of| of.len() <= ATTACHED_MAX)
                 .map(attachments_digest),
+            functions: self.functions.clone(),
         })
     }
 }

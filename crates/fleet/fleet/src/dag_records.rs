@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use snic_domain::{DagName, DagSpec, Digest, Mapping, TenantId, Timestamp};
+use snic_domain::{Bandwidth, DagName, DagSpec, Digest, Mapping, TenantId, Timestamp, VmId};
 use snic_planner::{RegionLoad, Reservation};
 
 use crate::FleetCard;
@@ -145,7 +145,7 @@ impl FleetDagRecord {
     }
 }
 
-/// Virtual functions of a card that are kept for a machine which is about to start.
+/// Virtual functions and bandwidth of a card that are kept for a machine which is about to start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReservedFunctions {
     pub tenant: TenantId,
@@ -153,6 +153,42 @@ pub struct ReservedFunctions {
     pub id: RequestId,
     pub card: FleetCard,
     pub functions: u32,
-    /// It ends so many seconds after it was made, renewed, or a leader was elected.
+    /// It ends so many seconds after it was made or renewed.
     pub seconds: u32,
+    /// When it ends, by the leader's clock. `None`: an earlier version made it, and it ends that long after an election.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends: Option<Timestamp>,
+    /// Bandwidth at ingress and egress.
+    #[serde(default)]
+    pub bandwidth: Bandwidth,
+    /// The only machine that may use its functions; `None`: any of the tenant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vm: Option<VmId>,
+    /// Its number, as who asked wrote it; empty: an earlier version made it.
+    #[serde(default)]
+    pub uuid: String,
+    /// Its host knows it by this number; 0: an earlier version made it, and its host does not.
+    #[serde(default)]
+    pub serial: u64,
+    /// Rises with each change that its host is to learn of.
+    #[serde(default)]
+    pub revision: u64,
+    /// Functions that machines have taken of it, as its host said.
+    #[serde(default)]
+    pub functions_used: u32,
+    /// Bandwidth that DAGs of the tenant on the card have taken of it.
+    #[serde(default)]
+    pub bandwidth_used: Bandwidth,
+}
+
+impl ReservedFunctions {
+    /// Functions that are still kept.
+    pub const fn functions_left(&self) -> u32 {
+        self.functions.saturating_sub(self.functions_used)
+    }
+
+    /// Bandwidth that is still kept.
+    pub const fn bandwidth_left(&self) -> Bandwidth {
+        self.bandwidth.saturating_sub(self.bandwidth_used)
+    }
 }

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use snic_domain::{CardId, CardModel, DagAttachments, DagName, Digest, TenantId, Timestamp};
+use snic_domain::{
+    CardId, CardModel, DagAttachments, DagName, Digest, FunctionUse, KeptState, TenantId, Timestamp,
+};
 
 use crate::agent::holdings_digest;
 use crate::protocol::{Attachments, BoundCause, CardFaults, HostPolicies, attachments_digest};
@@ -14,6 +16,8 @@ use crate::{HostId, ZoneId};
 const STALLED_BEATS: u32 = 2;
 /// Beats after which policies are sent again to a host that does not say it looked at them.
 const POLICIES_BEATS: u32 = 3;
+/// The same of reservations.
+const KEPT_BEATS: u32 = 3;
 
 /// Whether a host answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,6 +79,11 @@ pub(crate) struct HostState {
     policies: Option<HostPolicies>,
     /// The number of those that it was sent last, and how many beats ago, while it has not looked at them.
     policies_sent: Option<(u64, u32)>,
+    /// Use of its functions. `None`: it has not said, or its program keeps none.
+    functions: Option<FunctionUse>,
+    /// The reservations that it was sent last, by number with their revisions, and how many beats ago, while it has not
+    /// said that it keeps them.
+    kept_sent: Option<(BTreeMap<u64, u64>, u32)>,
 }
 
 /// Work that a beat asks for.
@@ -117,6 +126,8 @@ impl HostState {
             faults: BTreeMap::new(),
             policies: None,
             policies_sent: None,
+            functions: None,
+            kept_sent: None,
         }
     }
 
@@ -126,6 +137,7 @@ impl HostState {
         (self.sent, self.seen, self.stalled) = (before.sent, before.seen, before.stalled);
         (self.policies, self.policies_sent) = (before.policies.clone(), before.policies_sent);
         self.tells_attachments = before.tells_attachments;
+        self.functions = before.functions.clone();
         self.set_attachments(before.attachments.as_ref().map(|(of, _)| of.clone()));
     }
 
@@ -296,6 +308,36 @@ impl HostState {
             _ => Some((wanted, 1)),
         };
         is_due
+    }
+
+    /// Use of its functions, if it says so.
+    pub const fn functions(&self) -> Option<&FunctionUse> {
+        self.functions.as_ref()
+    }
+
+    /// Whether it has said that it keeps a reservation.
+    pub fn keeps(&self, serial: u64, revision: u64) -> bool {
+        let kept = self.functions.as_ref().and_then(|of| of.kept.get(&serial));
+        kept.is_some_and(|of| of.revision == revision && !of.is_over)
+    }
+
+    /// It says how its functions are used; returns whether the wanted reservations are to be sent.
+    pub fn functions_are(&mut self, said: FunctionUse, wanted: &BTreeMap<u64, u64>) -> bool {
+        let revision = |(number, of): (&u64, &KeptState)| (*number, of.revision);
+        let is_it = said.kept.iter().map(revision).eq(wanted.iter().map(|(n, of)| (*n, *of)));
+        self.functions = Some(said);
+        let sent = self.kept_sent.take().filter(|(sent, _)| sent == wanted && !is_it);
+        let is_due = !is_it && sent.as_ref().is_none_or(|(_, beats)| *beats >= KEPT_BEATS);
+        self.kept_sent = match sent {
+            Some((sent, beats)) if !is_due => Some((sent, beats + 1)),
+            _ => None,
+        };
+        is_due
+    }
+
+    /// It is sent these reservations.
+    pub fn kept_are_sent(&mut self, wanted: BTreeMap<u64, u64>) {
+        self.kept_sent = Some((wanted, 1));
     }
 
     /// Number of DAGs that it serves until their new places do, without those to which something leads there.

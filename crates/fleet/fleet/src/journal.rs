@@ -215,6 +215,11 @@ impl Journal {
         self.serial
     }
 
+    /// Number of steps that are not begun.
+    pub fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
     pub fn submit(&mut self, step: FleetStep) {
         if !step.is_empty() {
             self.queue.push_back(step);

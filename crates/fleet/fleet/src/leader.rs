@@ -19,8 +19,8 @@ use crate::frozen_state::FrozenState;
 use crate::journal::{EtcdOutcome, FleetStep};
 use crate::placement::Inventory;
 use crate::protocol::{
-    Denied, Epoch, FleetAsk, FleetCall, FleetEffect, FleetEvent, FleetNotice, FleetReply,
-    FleetUsage, StoreRefusal,
+    Denied, Epoch, FleetAsk, FleetCall, FleetEffect, FleetEvent, FleetGauges, FleetNotice,
+    FleetReply, FleetUsage, StoreRefusal,
 };
 use crate::standby::{FollowOutcome, RecordCopy};
 
@@ -81,6 +81,9 @@ impl Replica {
     pub fn handle(&mut self, now: Timestamp, event: FleetEvent) -> Vec<FleetEffect> {
         self.pass_unheard(now);
         self.now = self.now.max(now);
+        if let Role::Leading(leading) = &mut self.role {
+            leading.fleet.now = self.now;
+        }
         let mut effects = Vec::new();
         match event {
             FleetEvent::Elected { key, created } => {
@@ -183,6 +186,14 @@ impl Replica {
     /// leader.
     pub fn dominant_share_ppb(&self, tenant: &TenantId) -> Option<u64> {
         self.fleet()?.dominant_share_ppb(tenant)
+    }
+
+    /// State for metrics, at the leader. Time O(hosts).
+    pub fn gauges(&self) -> Option<FleetGauges> {
+        match &self.role {
+            Role::Leading(leading) => Some(leading.fleet.gauges(leading.calls.len())),
+            Role::Standby(_) | Role::Loading(..) => None,
+        }
     }
 
     /// Number of DAGs without a place, at the leader.

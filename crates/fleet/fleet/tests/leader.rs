@@ -13,22 +13,34 @@ use snic_domain::{
     TenantPatch,
 };
 use snic_etcd::Revision;
-use snic_fleet::placement::{CardConstraints, CardPolicy, RankedHost};
+use snic_fleet::placement::{CardConstraints, CardPolicy, Constraint, RankedHost};
 use snic_fleet::protocol::{
     CardFaults, Denied, DrainArea, FleetCommand, FleetEvent, FleetItem, FleetList, FleetName,
-    FleetReply, FleetUsage, NewFleetDag, ProjectChange, RequestId,
+    FleetReply, FleetUsage, MachineNeeds, NewFleetDag, ProjectChange, RequestId,
 };
 use snic_fleet::records::Unplaced;
 use snic_fleet::{AgentEvent, FleetSettings, ProjectId, ServeRefused};
 
 fn find(dag: Option<(DagName, u64)>, policy: CardPolicy, most: usize) -> FleetCommand {
-    let dag = dag.map(|(name, mbit)| (name, Box::new(spec(catalogue(), &[0, 1], mbit))));
-    FleetCommand::FindHosts { constraints: CardConstraints::default(), policy, dag, most }
+    let new = dag.map(|(name, mbit)| (name, Box::new(spec(catalogue(), &[0, 1], mbit))));
+    let new_dags = new.into_iter().collect();
+    let needs = Box::new(MachineNeeds { new_dags, ..MachineNeeds::default() });
+    FleetCommand::FindHosts { constraints: CardConstraints::default(), policy, needs, most }
+}
+
+fn reserve(
+    reservation: RequestId,
+    constraints: CardConstraints,
+    policy: CardPolicy,
+    seconds: u32,
+) -> FleetCommand {
+    let (bandwidth, vm, uuid) = (Bandwidth::ZERO, None, String::new());
+    FleetCommand::Reserve { reservation, constraints, policy, seconds, bandwidth, vm, uuid }
 }
 
 fn hosts(reply: Result<FleetReply, Denied>) -> Vec<RankedHost> {
     match reply {
-        Ok(FleetReply::Hosts(hosts)) => hosts,
+        Ok(FleetReply::Hosts(found)) => found.hosts,
         other => panic!("{other:?}"),
     }
 }
@@ -69,7 +81,10 @@ fn a_dag_that_names_one_of_another_tenant_is_refused_at_once_and_learns_nothing(
         let asked = FleetCommand::FindHosts {
             constraints: CardConstraints::default(),
             policy: CardPolicy::default(),
-            dag: Some((name("acme", "b"), Box::new(wrong.spec.clone()))),
+            needs: Box::new(MachineNeeds {
+                new_dags: vec![(name("acme", "b"), Box::new(wrong.spec.clone()))],
+                ..MachineNeeds::default()
+            }),
             most: 1,
         };
         let expected = format!("beta/dags/{other} is not of tenants/acme");
@@ -229,8 +244,13 @@ fn hosts_are_ranked_by_the_policy_and_nothing_is_kept() {
     let large = Bandwidth::from_gbps(90);
     let roomy = hosts(fleet.acme(find(with(90_000), CardPolicy::Pack, 16)));
     assert!(roomy.len() == 3 && roomy.iter().all(|of| of.ingress_left > large), "{roomy:?}");
-    let nobody = fleet.acme(find(with(500_000), CardPolicy::Pack, 1)).expect_err("no card has it");
-    assert!(nobody.to_string().contains("none of 4 hosts has room"), "{nobody}");
+    match fleet.acme(find(with(500_000), CardPolicy::Pack, 1)) {
+        Ok(FleetReply::Hosts(found)) => {
+            assert!(found.hosts.is_empty(), "no card has it");
+            assert_eq!(found.refused, [(Constraint::Bandwidth, 4)].into());
+        }
+        other => panic!("{other:?}"),
+    }
     let taken = fleet.acme(find(Some((name("acme", "a"), 1)), CardPolicy::Pack, 1));
     assert_eq!(taken, Err(Denied::Exists("tenants/acme/dags/a".into())));
     let foreign = fleet.acme(find(Some((name("beta", "a"), 1)), CardPolicy::Pack, 1));
@@ -271,7 +291,7 @@ fn names(reply: Result<FleetReply, Denied>) -> (Vec<String>, Option<FleetName>) 
         FleetItem::Bitstream(of, _) => of.id.to_string(),
         FleetItem::Host(of) => of.host.to_string(),
         FleetItem::Dag(of) => of.name.to_string(),
-        FleetItem::Reservation(of) => of.id.to_string(),
+        FleetItem::Reservation(of) => of.of.id.to_string(),
     };
     match reply {
         Ok(FleetReply::Items { items, next, .. }) => (items.into_iter().map(name).collect(), next),
@@ -480,9 +500,7 @@ fn a_tenant_goes_with_all_that_it_owns() {
     let (constraints, policy) = (CardConstraints::default(), CardPolicy::Pack);
     let constraints = CardConstraints { functions: 1, ..constraints };
     let reservation = RequestId(7);
-    fleet
-        .acme(FleetCommand::Reserve { reservation, constraints, policy, seconds: 100 })
-        .expect("there are some");
+    fleet.acme(reserve(reservation, constraints, policy, 100)).expect("there are some");
     let name = FleetName::Tenant(tenant("acme"));
     fleet.ask(None, delete(name.clone(), true)).expect("an operator may");
     let denied = fleet.acme(FleetCommand::CreateDag(new("acme", "more", 10)));
@@ -712,13 +730,8 @@ fn a_leader_that_was_stopped_takes_no_host_for_lost() {
     let mut fleet = Fleet::new(3);
     fleet.acme(FleetCommand::CreateDag(new("acme", "a", 1_000))).expect("there is room");
     let at = fleet.dag("a").card.expect("it has a place");
-    let reserve = FleetCommand::Reserve {
-        reservation: RequestId(7),
-        constraints: CardConstraints { functions: 1, ..CardConstraints::default() },
-        policy: CardPolicy::default(),
-        seconds: 30,
-    };
-    fleet.acme(reserve).expect("there are functions");
+    let one = CardConstraints { functions: 1, ..CardConstraints::default() };
+    fleet.acme(reserve(RequestId(7), one, CardPolicy::default(), 30)).expect("there are functions");
     let silent = fleet.agents.remove(&at.host).expect("it is linked");
     fleet.pass(Duration::from_secs(60));
     assert_eq!(fleet.dag("a").card.as_ref(), Some(&at));

@@ -5,6 +5,7 @@ mod leader;
 mod placement;
 mod policies;
 mod rebalance;
+mod reservations;
 mod simulation;
 mod support;
 

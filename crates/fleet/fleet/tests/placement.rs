@@ -4,14 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::support::{
     Rng, answers, card, catalogue, dag, host, host_spec, inventory, name, place_and_hold, profile,
-    rack, spec, zone,
+    rack, spec, tenant, zone,
 };
 use proptest::prelude::*;
 use snic_bitstream::catalogue::Catalogue;
-use snic_domain::{Bandwidth, CardProfile, Dag, DagName, Node, NtTypeId, RegionId, Slot};
+use snic_domain::{Bandwidth, CardProfile, Dag, DagName, Node, NtTypeId, RegionId, Slot, TenantId};
 use snic_fleet::placement::{
-    CardConstraints, CardPolicy, Constraint, HostImages, HostNeeds, Inventory, PlaceDag,
+    CardConstraints, CardPolicy, Constraint, HostImages, HostNeeds, Inventory, KeptRoom, KeptUser,
+    PlaceDag, RankedHost,
 };
+use snic_fleet::protocol::RequestId;
 use snic_fleet::{FleetCard, HostId};
 use snic_planner::{Ledger, PlanRequest, RegionCondition, plan};
 
@@ -24,6 +26,10 @@ struct World {
     fleet: Inventory,
     unreachable: BTreeSet<HostId>,
     cordoned_cards: BTreeSet<FleetCard>,
+    /// Functions that machines have.
+    bound: BTreeMap<FleetCard, u32>,
+    /// Functions and bandwidth that are reserved, with card and tenant.
+    kept: Vec<(FleetCard, TenantId, u32, Bandwidth)>,
     rng: Rng,
 }
 
@@ -32,7 +38,9 @@ impl World {
         let catalogue = catalogue();
         let fleet = inventory(catalogue);
         let (unreachable, cordoned_cards) = (BTreeSet::new(), BTreeSet::new());
-        let mut world = Self { catalogue, fleet, unreachable, cordoned_cards, rng: Rng(seed) };
+        let (bound, kept) = (BTreeMap::new(), Vec::new());
+        let rng = Rng(seed);
+        let mut world = Self { catalogue, fleet, unreachable, cordoned_cards, bound, kept, rng };
         world.add_hosts();
         world.fill();
         world.fleet.check().expect("ledgers and index agree");
@@ -77,8 +85,17 @@ impl World {
                 let region = RegionId(self.rng.below(3) as u8);
                 self.fleet.set_condition(&card, region, RegionCondition::Faulty).expect("it is");
             }
-            let functions = self.rng.below(65) as u32;
-            assert!(self.fleet.take_functions(&card, functions).expect("it is registered"));
+            let bound = self.rng.below(65) as u32;
+            self.fleet.set_bound(&card, bound).expect("it is registered");
+            self.bound.insert(card.clone(), bound);
+            for number in 0..self.rng.below(3) {
+                let (of, functions) = (tenant(["t0", "t1"][number]), self.rng.below(20) as u32);
+                let bandwidth = Bandwidth::from_gbps([0, 1, 40, 90][self.rng.below(4)]);
+                let room = KeptRoom { vm: None, functions, bandwidth };
+                let name = (of.clone(), RequestId(number as u64));
+                self.fleet.keep(&card, name, room).expect("it is registered");
+                self.kept.push((card.clone(), of, functions, bandwidth));
+            }
         }
     }
 
@@ -184,6 +201,11 @@ impl World {
     ) -> Option<Constraint> {
         let ledger = self.fleet.ledger(card).expect("it is registered");
         let left = ledger.ingress_residual().min(ledger.egress_residual());
+        let others = self.kept.iter().filter(|(at, of, ..)| at == card && *of != name.tenant);
+        let (functions_kept, kept) = others
+            .fold((0, Bandwidth::ZERO), |(functions, sum), (_, _, more, bandwidth)| {
+                (functions + more, sum + *bandwidth)
+            });
         if !of.models.is_empty() && !of.models.contains(&ledger.profile().model) {
             Some(Constraint::CardModel)
         } else if self.cordoned_cards.contains(card) {
@@ -192,16 +214,27 @@ impl World {
             Some(Constraint::CardAffinity)
         } else if of.apart_from_cards.contains(card) {
             Some(Constraint::CardAntiAffinity)
-        } else if self.fleet.functions_left(card) < Some(of.functions) {
+        } else if 64 - self.bound[card] < of.functions {
             Some(Constraint::Functions)
+        } else if of.functions > 0 && 64 - self.bound[card] < of.functions + functions_kept {
+            Some(Constraint::FunctionsReserved)
         } else if left < dag.bandwidth() {
             Some(Constraint::Bandwidth)
+        } else if kept > Bandwidth::ZERO && left < dag.bandwidth() + kept {
+            Some(Constraint::BandwidthReserved)
         } else if dag.nodes().iter().any(|node| self.is_nt_short(ledger, dag, node)) {
             Some(Constraint::Nts)
         } else {
             let request = PlanRequest { name, dag, previous: None };
-            let planned = plan(ledger, self.fleet.catalogue(), &request);
-            planned.is_err().then_some(Constraint::NoPlan)
+            match plan(ledger, self.fleet.catalogue(), &request) {
+                Err(_) => Some(Constraint::NoPlan),
+                // Its packets may waste a part of a beat.
+                Ok(plan) => {
+                    let needed = plan.reservation.ingress().max(plan.reservation.egress());
+                    let is_short = kept > Bandwidth::ZERO && left < needed + kept;
+                    is_short.then_some(Constraint::BandwidthReserved)
+                }
+            }
         }
     }
 
@@ -313,8 +346,13 @@ impl World {
         policy: CardPolicy,
         dag: (&DagName, &Dag),
     ) -> Vec<FleetCard> {
-        let needs = HostNeeds { constraints, policy, dag: Some(dag) };
-        let found = self.fleet.find_hosts(&needs, usize::MAX).expect("there is one");
+        let tenant = Some(&dag.0.tenant);
+        let user = KeptUser { tenant, vm: None };
+        let (dags, bandwidth) = (&[dag], Bandwidth::ZERO);
+        let needs = HostNeeds { constraints, policy, tenant, user, dags, bandwidth };
+        let (found, refused) = self.fleet.find_hosts(&needs, usize::MAX);
+        let all = found.len() + refused.hosts.values().sum::<usize>();
+        assert_eq!(all, self.fleet.hosts().count(), "each host is found or has a reason");
         found.into_iter().map(|host| host.card).collect()
     }
 }
@@ -374,16 +412,88 @@ fn a_refusal_says_how_many_hosts_were_not_tried() {
 #[test]
 fn machines_without_a_dag_are_ranked_by_functions_and_policy() {
     let (_, mut fleet) = fleet_of(4);
-    assert!(fleet.take_functions(&card("h1", 0), 60).expect("it is registered"));
-    assert!(!fleet.take_functions(&card("h1", 0), 5).expect("4 are left"), "and none were taken");
+    fleet.set_bound(&card("h1", 0), 60).expect("it is registered");
+    let acme = tenant("acme");
+    let name = (acme.clone(), RequestId(7));
+    let room = KeptRoom { vm: None, functions: 60, bandwidth: Bandwidth::from_gbps(90) };
+    fleet.keep(&card("h2", 0), name.clone(), room).expect("it is registered");
     let constraints = CardConstraints { functions: 5, ..CardConstraints::default() };
-    let needs = HostNeeds { constraints: &constraints, policy: CardPolicy::Spread, dag: None };
-    let found = fleet.find_hosts(&needs, 10).expect("three have room");
-    assert_eq!(found.len(), 3);
-    assert!(found.iter().all(|of| of.functions_left == 64 && of.card.host != host("h1")));
-    assert_eq!(fleet.find_hosts(&needs, 2).expect("three have room").len(), 2);
-    fleet.give_functions(&card("h1", 0), 60).expect("it is registered");
-    assert_eq!(fleet.find_hosts(&needs, 10).expect("all have room").len(), 4);
+    let needs = |tenant, bandwidth| HostNeeds {
+        constraints: &constraints,
+        policy: CardPolicy::Spread,
+        tenant,
+        user: KeptUser { tenant, vm: None },
+        dags: &[],
+        bandwidth: Bandwidth::from_gbps(bandwidth),
+    };
+    let (found, refused) = fleet.find_hosts(&needs(None, 0), 10);
+    assert_eq!(found.len(), 2);
+    let is_free = |of: &RankedHost| of.functions_left == 64 && of.card.host != host("h1");
+    assert!(found.iter().all(is_free), "{found:?}");
+    let reasons = [(Constraint::Functions, 1), (Constraint::FunctionsReserved, 1)];
+    assert_eq!(refused.hosts, reasons.into());
+    assert_eq!(fleet.find_hosts(&needs(None, 0), 1).0.len(), 1);
+    let (found, _) = fleet.find_hosts(&needs(Some(&acme), 0), 10);
+    assert_eq!(found.len(), 3, "they are acme's");
+    fleet.set_bound(&card("h1", 0), 0).expect("it is registered");
+    fleet.keep_no_more(&card("h2", 0), &name).expect("it is registered");
+    assert_eq!(fleet.find_hosts(&needs(None, 0), 10).0.len(), 4);
+    assert!(fleet.find_hosts(&needs(None, 1_000), 10).0.is_empty());
+}
+
+/// A machine with two DAGs needs room for both on one card, not for each alone.
+#[test]
+fn the_dags_of_a_machine_share_its_card() {
+    let (_, fleet) = fleet_of(1);
+    let constraints = CardConstraints::default();
+    let found = |gbps: &[u64]| {
+        let named = |(number, gbps): (usize, &u64)| {
+            (name("acme", &format!("d{number}")), dag(&spec(catalogue(), &[0, 1], gbps * 1_000)))
+        };
+        let dags: Vec<(DagName, Dag)> = gbps.iter().enumerate().map(named).collect();
+        let dags: Vec<(&DagName, &Dag)> = dags.iter().map(|(name, dag)| (name, dag)).collect();
+        let needs = HostNeeds {
+            constraints: &constraints,
+            policy: CardPolicy::Pack,
+            tenant: None,
+            user: KeptUser::default(),
+            dags: &dags,
+            bandwidth: Bandwidth::ZERO,
+        };
+        let (found, refused) = fleet.find_hosts(&needs, 16);
+        (found.len(), refused.hosts.keys().copied().collect::<Vec<_>>())
+    };
+    assert_eq!(found(&[40, 40]), (1, vec![]));
+    assert_eq!(found(&[60]), (1, vec![]));
+    assert_eq!(found(&[60, 60]), (0, vec![Constraint::Bandwidth]));
+}
+
+/// A change and a way back leave to others what is reserved for them.
+#[test]
+fn a_dag_that_grows_on_its_card_takes_nothing_that_is_reserved() {
+    let (catalogue, mut fleet) = fleet_of(1);
+    let (of, constraints) = (name("acme", "a"), CardConstraints::default());
+    let policy = CardPolicy::Pack;
+    let before = dag(&spec(catalogue, &[0], 10_000));
+    let request = PlaceDag { name: &of, dag: &before, constraints: &constraints, policy };
+    let choice = fleet.place(&request).expect("there is room");
+    let (loads, reservation) = (&choice.plan.loads, choice.plan.reservation.clone());
+    fleet.hold(&choice.card, &of, loads, reservation).expect("as planned");
+    let room = KeptRoom { vm: None, functions: 0, bandwidth: Bandwidth::from_gbps(70) };
+    let kept = (tenant("beta"), RequestId(7));
+    fleet.keep(&choice.card, kept, room).expect("it is registered");
+    let again = |mbit| {
+        let dag = dag(&spec(catalogue, &[0], mbit));
+        let request = PlaceDag { name: &of, dag: &dag, constraints: &constraints, policy };
+        let refused = fleet.place_again(&request, &choice.plan.mapping).err();
+        refused.map(|refused| refused.hosts.keys().copied().collect::<Vec<_>>())
+    };
+    assert_eq!((again(9_000), again(20_000)), (None, None));
+    assert_eq!(again(40_000), Some(vec![Constraint::BandwidthReserved]));
+    fleet.release(&of);
+    assert!(fleet.place_back((&of, &before), &choice.card).is_some());
+    let large = dag(&spec(catalogue, &[0], 40_000));
+    assert!(fleet.place_back((&of, &large), &choice.card).is_none());
 }
 
 /// A host that is removed is forgotten whole.

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use axum::routing::get;
-use snic_telemetry::metrics::{audit_reading, publish, replica_readings, revocation_readings};
+use snic_fleet::protocol::{FleetGauges, HostCondition};
+use snic_telemetry::metrics::{
+    LeaderGauges, audit_reading, publish, replica_readings, revocation_readings,
+};
 use snic_telemetry::{Telemetry, process_readings};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -12,6 +15,26 @@ use crate::runner::{Leadership, RunnerHandle};
 
 /// The content type of the text format.
 const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Gauges of the leader, in the words of metrics.
+fn gauges(of: &FleetGauges) -> LeaderGauges {
+    let count = |condition| of.hosts.get(&condition).copied().unwrap_or_default();
+    LeaderGauges {
+        hosts: [
+            ("IN_STEP", count(HostCondition::InStep)),
+            ("BEHIND", count(HostCondition::Behind)),
+            ("SUSPECTED", count(HostCondition::Suspected)),
+            ("LOST", count(HostCondition::Lost)),
+        ],
+        is_evacuation_held: of.is_evacuation_held,
+        waiting: of.waiting,
+        failed: of.failed,
+        moving: of.moving,
+        calls: of.calls,
+        steps: of.steps,
+        reservations: of.reservations,
+    }
+}
 
 /// Where the page is served, and what is on it.
 #[derive(Debug)]
@@ -32,6 +55,7 @@ impl MetricsPage {
             let reason = refusal.as_ref().map(|of| of.reason.as_str());
             let mut readings = process_readings();
             readings.extend(replica_readings(reason, leads));
+            readings.extend(replica.gauges().iter().flat_map(|of| gauges(of).readings()));
             readings.extend(revocation_readings());
             readings.push(audit_reading());
             publish(readings);

@@ -9,18 +9,19 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use snic_etcd::election::{ElectionSettings, Term};
 use snic_etcd::{Answer, Failed, Revision, Watch, WatchUpdate};
 use snic_fleet::protocol::{
-    Denied, Epoch, FleetAsk, FleetCall, FleetEffect, FleetEvent, FleetNotice, FleetReply,
-    HostReport, StoreRefusal,
+    Denied, Epoch, FleetAsk, FleetCall, FleetEffect, FleetEvent, FleetGauges, FleetNotice,
+    FleetReply, HostReport, StoreRefusal,
 };
 use snic_fleet::records::PREFIX;
 use snic_fleet::{FleetSettings, HostId, Replica};
 use snic_front::wall_clock;
 use snic_store_etcd::{Campaign, EtcdConnection, EtcdWatchStream};
+use snic_telemetry::metrics::instruments;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
@@ -33,6 +34,8 @@ const EVENTS_MAX: usize = 4_096;
 const TICK: Duration = Duration::from_millis(100);
 /// So much of what was written before a replica begins to watch is read, for those who resume a watch there.
 const EARLIER_REVISIONS: i64 = 10_000;
+/// Interval between two looks at the fleet for metrics.
+const GAUGES: Duration = Duration::from_secs(1);
 /// Time that a replica that gave up its key waits before it stands for election again: others come first.
 const REST: Duration = Duration::from_secs(1);
 
@@ -84,6 +87,7 @@ pub(crate) struct RunnerHandle {
     messages: mpsc::Sender<Message>,
     leadership: watch::Receiver<Leadership>,
     refusal: watch::Receiver<Option<StoreRefusal>>,
+    gauges: watch::Receiver<Option<FleetGauges>>,
 }
 
 impl std::fmt::Debug for Message {
@@ -104,6 +108,11 @@ impl RunnerHandle {
     /// Why etcd refuses this replica, if it does.
     pub fn refusal(&self) -> Option<StoreRefusal> {
         self.refusal.borrow().clone()
+    }
+
+    /// State of the fleet for metrics, where this replica leads; not older than a second.
+    pub fn gauges(&self) -> Option<FleetGauges> {
+        self.gauges.borrow().clone()
     }
 
     /// Asks this replica.
@@ -141,6 +150,9 @@ pub(crate) struct Runner {
     messages: mpsc::Receiver<Message>,
     leadership: watch::Sender<Leadership>,
     refusal: watch::Sender<Option<StoreRefusal>>,
+    gauges: watch::Sender<Option<FleetGauges>>,
+    /// When they were taken last.
+    gauged: Instant,
     calls: BTreeMap<FleetCall, oneshot::Sender<Result<FleetReply, Denied>>>,
     last_call: u64,
     asked: JoinSet<(u64, Result<Answer, Failed>)>,
@@ -162,6 +174,7 @@ impl Runner {
         let (sender, messages) = mpsc::channel(EVENTS_MAX);
         let (leadership, told) = watch::channel(Leadership::Nobody);
         let (refusal, refused) = watch::channel(None);
+        let (gauges, gauged) = watch::channel(None);
         let replica = Replica::new(settings.fleet);
         let runner = Self {
             settings,
@@ -171,6 +184,8 @@ impl Runner {
             messages,
             leadership,
             refusal,
+            gauges,
+            gauged: Instant::now(),
             calls: BTreeMap::new(),
             last_call: 0,
             asked: JoinSet::new(),
@@ -180,7 +195,9 @@ impl Runner {
             term: None,
             steps_down: false,
         };
-        (runner, RunnerHandle { messages: sender, leadership: told, refusal: refused })
+        let handle =
+            RunnerHandle { messages: sender, leadership: told, refusal: refused, gauges: gauged };
+        (runner, handle)
     }
 
     fn campaign(&self) -> Campaign {
@@ -251,7 +268,7 @@ impl Runner {
     }
 
     /// Tells who leads: this replica once it has read all records.
-    fn publish(&self, campaign: &Campaign) {
+    fn publish(&mut self, campaign: &Campaign) {
         let now = match &self.term {
             Some(_) if self.replica.epoch().is_some() => Leadership::Own,
             Some(_) => Leadership::Nobody,
@@ -263,6 +280,7 @@ impl Runner {
             },
         };
         self.publish_refusal(campaign);
+        self.publish_gauges();
         self.leadership.send_if_modified(|told| {
             let changes = *told != now;
             if changes {
@@ -271,6 +289,16 @@ impl Runner {
             }
             changes
         });
+    }
+
+    /// Takes the state for metrics, once a second, and at once where it does not lead any more.
+    fn publish_gauges(&mut self) {
+        let leads = self.replica.epoch().is_some();
+        let had = self.gauges.borrow().is_some();
+        if leads != had || leads && self.gauged.elapsed() >= GAUGES {
+            self.gauged = Instant::now();
+            self.gauges.send_replace(self.replica.gauges());
+        }
     }
 
     /// Tells why etcd refuses this replica: what it writes as the leader, what it reads, or its election key.
@@ -357,7 +385,13 @@ impl Runner {
             match effect {
                 FleetEffect::Etcd { number, request } => {
                     let etcd = self.etcd.clone();
-                    self.asked.spawn(async move { (number, etcd.ask(&request).await) });
+                    self.asked.spawn(async move {
+                        let asked = Instant::now();
+                        let result = etcd.ask(&request).await;
+                        let seconds = asked.elapsed().as_secs_f64();
+                        instruments().etcd_answered(result.is_ok(), seconds);
+                        (number, result)
+                    });
                 }
                 FleetEffect::Watch(watch) => self.watch(watch),
                 FleetEffect::Reply { call, result } => {

@@ -270,6 +270,9 @@ impl DagWorker {
         if let Ok(attachments) = self.host.attachments().await {
             let _ = self.outcomes.send(AgentEvent::Attachments(attachments)).await;
         }
+        if let Ok(functions) = self.host.functions().await {
+            let _ = self.outcomes.send(AgentEvent::Functions(functions)).await;
+        }
         let names = self.served.next_names();
         for (name, found) in self.host.progress(names).await.unwrap_or_default() {
             match self.served.found(&name, found) {

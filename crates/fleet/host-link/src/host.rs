@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use http::Response;
 use snic_api::fleet_v1::AnswerResponse;
 use snic_controller::{AssignedDag, FleetChange, ProvisionName};
-use snic_domain::{Bitstream, BitstreamId, CardId, DagName};
+use snic_domain::{Bitstream, BitstreamId, CardId, DagName, FunctionUse};
 use snic_fleet::protocol::{Attachments, CardFaults, Epoch, HostPolicies, Numbered, PolicyFiles};
 use tonic::Status;
 use tonic::body::Body;
@@ -108,6 +108,12 @@ pub trait LinkedHost: Send + Sync + 'static {
     /// # Errors
     /// The controller does not answer.
     async fn attachments(&self) -> Result<Attachments, HostFailure>;
+
+    /// Functions that machines have, and reservations that its controller keeps.
+    ///
+    /// # Errors
+    /// The controller does not answer.
+    async fn functions(&self) -> Result<FunctionUse, HostFailure>;
 
     /// Faults that keep its cards from taking anything; cards without a fault are left out.
     ///

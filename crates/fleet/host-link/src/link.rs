@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use snic_controller::{AssignedCard, AssignmentProgress, ProvisionName};
+use snic_controller::{AssignedCard, AssignmentProgress, FleetChange, ProvisionName};
 use snic_domain::{CardId, DagName};
 use snic_fleet::protocol::{Epoch, HostChoice, HostOrder, HostReport, Provisions};
 use snic_fleet::records::PlaceRecord;
@@ -353,6 +353,11 @@ impl<'a> Session<'a> {
                 Ok(said) => return Ok(Some(AgentEvent::Policies(said))),
                 // The fleet orders them again.
                 Err(error) => tracing::error!(%error, "policies of the fleet are not taken yet"),
+            },
+            AgentEffect::Keep(all) => match self.host.change(FleetChange::Keep(all)).await {
+                Ok(()) => return Ok(self.host.functions().await.ok().map(AgentEvent::Functions)),
+                // The fleet orders them again.
+                Err(error) => tracing::error!(%error, "reservations of the fleet are not kept yet"),
             },
         }
         Ok(None)

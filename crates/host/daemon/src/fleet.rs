@@ -11,7 +11,7 @@ use snic_api::certificates::{PemFile, UnusableFile, check_issuer, check_pair};
 use snic_api::fleet_v1::AnswerResponse;
 use snic_bitstream::catalogue::{Catalogue, with_profiles};
 use snic_controller::{AssignedDag, FleetChange, ProvisionName};
-use snic_domain::{Bitstream, BitstreamId, CardId, DagName, Digest, NtType};
+use snic_domain::{Bitstream, BitstreamId, CardId, DagName, Digest, FunctionUse, NtType};
 use snic_fleet::placement::{CardSpec, HostSpec};
 use snic_fleet::protocol::{Attachments, CardFaults, Epoch, HostPolicies, Numbered, PolicyFiles};
 use snic_fleet::{RackId, ZoneId};
@@ -302,6 +302,10 @@ impl LinkedHost for DaemonHost {
 
     async fn attachments(&self) -> Result<Attachments, HostFailure> {
         self.plane.attachments().await.map_err(failure)
+    }
+
+    async fn functions(&self) -> Result<FunctionUse, HostFailure> {
+        self.plane.function_use().await.map_err(failure)
     }
 
     async fn faults(&self) -> Result<BTreeMap<CardId, CardFaults>, HostFailure> {

@@ -16,6 +16,11 @@ pub enum FleetCommands {
     /// Manage the hosts
     #[command(subcommand)]
     Host(HostCommand),
+    /// Rank hosts for a machine, and count why the others have no room
+    Find(HostSearch),
+    /// Keep functions and bandwidth of a host for a machine that is about to start
+    #[command(subcommand)]
+    Reservation(ReservationCommand),
     /// Move the DAGs of a zone or rack away, and keep new ones off
     Drain {
         /// Zone (z1) or rack (z1/r1)
@@ -62,6 +67,105 @@ pub enum FleetCommands {
     /// Manage the policy files of all hosts
     #[command(subcommand)]
     Policy(PolicyCommand),
+}
+
+/// Places that are allowed for a machine.
+#[derive(Debug, Args)]
+pub struct AllowedPlaces {
+    /// Zone; repeat for several [default: all]
+    #[arg(long = "zone", value_name = "ZONE")]
+    pub zones: Vec<String>,
+    /// Rack; repeat for several [default: all]
+    #[arg(long = "rack", value_name = "RACK")]
+    pub racks: Vec<String>,
+    /// Host; repeat for several [default: all]
+    #[arg(long = "host", value_name = "HOST")]
+    pub hosts: Vec<String>,
+    /// Host to keep apart from; repeat for several
+    #[arg(long = "apart-from-host", value_name = "HOST")]
+    pub apart_from_hosts: Vec<String>,
+    /// Card model; repeat for several [default: all]
+    #[arg(long = "model", value_name = "MODEL")]
+    pub models: Vec<String>,
+    /// Label that the host has; repeat for several
+    #[arg(long = "host-label", value_name = "NAME=VALUE")]
+    pub labels: Vec<String>,
+    /// Number of virtual functions
+    #[arg(long, default_value_t = 0)]
+    pub functions: u32,
+    /// Bandwidth at ingress and egress of the card, such as 10Gbps
+    #[arg(long, value_parser = quantity::bandwidth)]
+    pub bandwidth: Option<Bandwidth>,
+    /// Order of the hosts with room
+    #[arg(long, value_enum, default_value_t = HostRanking::Pack)]
+    pub order: HostRanking,
+    /// UUID of the machine
+    #[arg(long, value_name = "UUID")]
+    pub vm: Option<String>,
+}
+
+/// Order of hosts with room.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub enum HostRanking {
+    /// The fullest card first
+    Pack,
+    /// A host without a DAG of the tenant first
+    Spread,
+    /// The card with the most bandwidth left first
+    Headroom,
+}
+
+/// A search for hosts.
+#[derive(Debug, Args)]
+pub struct HostSearch {
+    #[command(flatten)]
+    pub places: AllowedPlaces,
+    /// DAG that the machine is to use, where it is; repeat for several
+    #[arg(long = "dag", value_name = "DAG")]
+    pub dags: Vec<String>,
+    /// File of a DAG that would be created for the machine; repeat for several
+    #[arg(long = "file", short = 'f', value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Maximum number of hosts, 1 to 16
+    #[arg(long, default_value_t = 16)]
+    pub max: u32,
+}
+
+/// Verbs of `snicctl fleet reservation`.
+#[derive(Debug, Subcommand)]
+pub enum ReservationCommand {
+    /// Keep functions, bandwidth or both until the time is over, or a machine and DAGs of the tenant take them up
+    Create {
+        #[command(flatten)]
+        places: AllowedPlaces,
+        /// Time until it ends, 1s to 24h
+        #[arg(long, value_name = "TIME", default_value = "5m")]
+        ttl: humantime::Duration,
+        /// UUID of the reservation [default: a random one]
+        #[arg(long, value_name = "UUID")]
+        id: Option<String>,
+    },
+    /// List the reservations of the tenant
+    List {
+        /// Include all tenants
+        #[arg(short = 'A', long)]
+        all_tenants: bool,
+    },
+    /// Show a reservation
+    Get {
+        /// Reservation: UUID, acme/UUID or its full name
+        name: String,
+    },
+    /// Begin the time of a reservation again
+    Renew {
+        /// Reservation
+        name: String,
+    },
+    /// End a reservation
+    Release {
+        /// Reservation
+        name: String,
+    },
 }
 
 /// Verbs of `snicctl fleet policy`.

@@ -23,7 +23,7 @@ use snic_client::names;
 use snic_client::output::visible::shown;
 use snic_client::output::{Style, fleet_views as views};
 
-use super::{CliSession, policy, request_id};
+use super::{CliSession, policy, request_id, reservation};
 use crate::args::{FleetCommands, HostCommand, ProjectCommand, ProjectLimits};
 
 /// Interval between looks at the rebalance that is waited for.
@@ -41,6 +41,8 @@ pub async fn run(session: &mut CliSession, command: FleetCommands) -> Result<(),
             session.output.one(&status, view)
         }
         FleetCommands::Host(command) => host(session, &client, command).await,
+        FleetCommands::Find(search) => reservation::find(session, &client, search).await,
+        FleetCommands::Reservation(command) => reservation::run(session, &client, command).await,
         FleetCommands::Drain { area, moves_max } => {
             let request = DrainAreaRequest { area: names::area(&area), moves_max };
             let drain = call!(client, fleet.drain_area => drain, request)?;

@@ -21,6 +21,7 @@ mod operation;
 mod pcapng;
 mod policy;
 mod region;
+mod reservation;
 mod rule;
 mod system;
 mod tenant;

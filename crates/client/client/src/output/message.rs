@@ -26,7 +26,8 @@ macro_rules! resources {
         })+
     };
 }
-resources!("snic.fleet.v1.", fleet_v1: AreaDrain, GetFleetResponse, Host, Policies, Project, Rebalance, WatchHostsResponse);
+resources!("snic.fleet.v1.", fleet_v1: AreaDrain, FindHostsResponse, GetFleetResponse, Host, Policies, Project, Rebalance,
+    Reservation, WatchHostsResponse);
 resources!(
     "snic.control.v1.", v1:
     Maintenance,

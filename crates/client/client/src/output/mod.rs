@@ -13,6 +13,7 @@ pub mod explain;
 pub mod fairness;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixtures;
+pub mod fleet_machines;
 pub mod fleet_views;
 mod images;
 pub mod latency_views;

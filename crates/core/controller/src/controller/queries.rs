@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use snic_domain::limits::PAGE_SIZE;
 use snic_domain::{
     BitstreamId, CardId, CardProfile, DagAttachments, DagName, DagSpec, DagState, DagUid, Digest,
-    Headroom, Node, NtTypeId, OperationId, RegionId, RegionState, RuleId, TenantId, Timestamp,
-    VmId,
+    FunctionUse, Headroom, Node, NtTypeId, OperationId, RegionId, RegionState, RuleId, TenantId,
+    Timestamp, VmId,
 };
 
 use crate::decide::batch::BatchSnapshot;
@@ -393,6 +393,11 @@ impl Controller {
     /// O(bindings + rules).
     pub fn attachments(&self) -> BTreeMap<DagName, DagAttachments> {
         assignments::attachments(&self.core)
+    }
+
+    /// Use of the host's functions by machines and reservations of the fleet. Time O(functions that are bound).
+    pub fn function_use(&self) -> FunctionUse {
+        assignments::function_use(&self.core)
     }
 
     /// The tenants, NT types and bitstreams that the fleet provided, with their numbers. Time O(all of them).

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 use snic_domain::{
-    Bitstream, BitstreamId, CardId, DagName, DagSpec, Mapping, NtType, NtTypeId, Tenant, TenantId,
+    Bitstream, BitstreamId, CardId, DagName, DagSpec, KeptForTenant, Mapping, NtType, NtTypeId,
+    Tenant, TenantId,
 };
 use snic_planner::Reservation;
 
@@ -71,6 +72,8 @@ pub enum FleetChange {
     },
     /// Removes something that nothing uses, if it has this number.
     Retire { name: ProvisionName, number: u64 },
+    /// Keeps functions and bandwidth for tenants: these reservations, and no others.
+    Keep(Vec<KeptForTenant>),
 }
 
 /// A DAG that the fleet assigned, as the fleet is told of it.

@@ -14,8 +14,8 @@
 use std::collections::BTreeMap;
 
 use snic_domain::{
-    Bitstream, CardId, DagAttachments, DagName, DagSpec, NotesPatch, NtType, NtTypeId, Quota,
-    RegionImage, Tenant, TenantId, TenantPatch,
+    Bitstream, CardId, DagAttachments, DagName, DagSpec, FunctionUse, NotesPatch, NtType, NtTypeId,
+    Quota, RegionImage, Tenant, TenantId, TenantPatch,
 };
 
 use crate::place::{placement, work};
@@ -41,7 +41,7 @@ pub(crate) fn tenant_of(change: &FleetChange) -> Option<TenantId> {
             Provision::NtType(nt) => nt.id.owner(),
             Provision::Bitstream(bitstream) => bitstream.id.owner(),
         },
-        FleetChange::Withdraw { .. } | FleetChange::Retire { .. } => None,
+        FleetChange::Withdraw { .. } | FleetChange::Retire { .. } | FleetChange::Keep(_) => None,
     }
 }
 
@@ -62,6 +62,7 @@ pub(crate) fn carry_out(
         }
         .map(|()| Reply::Done),
         FleetChange::Retire { name, number } => retire(core, tx, &name, number),
+        FleetChange::Keep(all) => core.kept.set(tx, all).map(|()| Reply::Done),
     }
 }
 
@@ -219,6 +220,11 @@ fn attachments_of(core: &Core, name: &DagName) -> DagAttachments {
     let rules = core.rules.of(name).filter(|rule| !rule.is_of_machine()).count();
     let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     DagAttachments { machines: number(machines), rules: number(rules) }
+}
+
+/// Use of the host's functions, as the fleet is told of it.
+pub(crate) fn function_use(core: &Core) -> FunctionUse {
+    FunctionUse { bound: core.bindings.functions_taken(), kept: core.kept.states(core.now()) }
 }
 
 /// Whatever leads packets to DAGs that the fleet assigned; those without anything are left out. Time O(bindings + rules).

@@ -14,6 +14,7 @@ use crate::protocol::{
 };
 use crate::state::Core;
 use crate::state::dags::DagEntry;
+use crate::state::kept::Machine;
 use crate::store::records::{self, DAG_SPEC_BYTES_MAX, Placement};
 use crate::store::tx::Tx;
 use crate::view::{quotas, views};
@@ -113,6 +114,10 @@ pub(crate) fn decide_new(
         }
     };
     check_choice(core, &name, dag.spec(), &admission.choice)?;
+    let card = &admission.choice.card;
+    let left = core.cards.known(card).ledger().ingress_residual();
+    let machine = Machine { tenant: &name.tenant, vm: None };
+    core.kept.check_bandwidth(machine, (card, left), dag.bandwidth(), core.now())?;
     Ok(DecidedDag { name, dag, admission, assigned: None })
 }
 

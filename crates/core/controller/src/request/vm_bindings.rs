@@ -18,6 +18,7 @@ use crate::request::lifecycle;
 use crate::request::lifecycle::DecidedDag;
 use crate::state::Core;
 use crate::state::bindings::Renewal;
+use crate::state::kept::Machine;
 use crate::store::tx::Tx;
 use crate::view::{quotas, views};
 
@@ -140,10 +141,23 @@ fn check_free(
         *needed.entry(card).or_default() += 1;
     }
     for (card, count) in needed {
-        core.bindings.check_free_functions(card, count)?;
+        check_functions(core, spec, card, count)?;
         core.rules.check_free_rows(card, count)?;
     }
     Ok(())
+}
+
+/// # Errors
+/// Fewer than `needed` functions of a card are free, or too many of these are kept for others.
+fn check_functions(
+    core: &Core,
+    spec: &BindingSpec,
+    card: &CardId,
+    needed: usize,
+) -> Result<(), ControlError> {
+    let left = core.bindings.check_free_functions(card, needed)?;
+    let machine = Machine { tenant: &spec.tenant, vm: Some(&spec.vm) };
+    core.kept.check_functions(machine, (card, left), needed, core.now())
 }
 
 /// Decides about a DAG for one machine, like another of the tenant.
@@ -359,6 +373,13 @@ fn start_binding(core: &mut Core, tx: &mut Tx, vm: &VmId) -> Result<Progress, Co
         let Some(card) = entry.card() else { return Ok(Progress::None) };
         places.push(FunctionPlace { card: card.clone(), dag: dag.clone() });
     }
+    let (spec, mut needed) = (record.spec.clone(), BTreeMap::new());
+    for place in &places {
+        *needed.entry(place.card.clone()).or_insert(0usize) += 1;
+    }
+    for (card, count) in &needed {
+        check_functions(core, &spec, card, *count)?;
+    }
     for (number, place) in places.into_iter().enumerate() {
         if let Err(error) = bind_function(core, tx, vm, own_rule(vm, number), place) {
             release_functions(core, tx, vm);
@@ -366,6 +387,10 @@ fn start_binding(core: &mut Core, tx: &mut Tx, vm: &VmId) -> Result<Progress, Co
         }
     }
     core.bindings.started(vm, core.now());
+    let machine = Machine { tenant: &spec.tenant, vm: Some(vm) };
+    for (card, count) in &needed {
+        core.kept.take(tx, machine, card, u32::try_from(*count).unwrap_or(u32::MAX));
+    }
     Ok(Progress::Made)
 }
 

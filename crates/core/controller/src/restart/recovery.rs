@@ -14,6 +14,7 @@ use crate::protocol::{BindingRecord, ControllerSettings, OperationRecord, Operat
 use crate::restart::set_aside::SetAsideAccount;
 use crate::state::Core;
 use crate::state::card::{CardMachine, SaveSlotConflict};
+use crate::state::kept::KeptFunctions;
 use crate::state::maintenance::MaintenanceMode;
 use crate::state::operations::Operations;
 use crate::state::refused::RefusedDags;
@@ -22,9 +23,9 @@ use crate::state::rules::Rules;
 use crate::state::usage::Usage;
 use crate::store::records;
 use crate::store::records::{
-    BitstreamRecord, CardRecord, DagRecord, InvalidRecord, LAYOUT, Maintenance, Meta, NtRecord,
-    PendingErase, Phase, Record, RecordKey, RefusedRecord, RegionRecord, RequestKey, RequestRecord,
-    ResidentContext, RuleRecord, StateRecord, TenantRecord,
+    BitstreamRecord, CardRecord, DagRecord, InvalidRecord, KeptRecord, LAYOUT, Maintenance, Meta,
+    NtRecord, PendingErase, Phase, Record, RecordKey, RefusedRecord, RegionRecord, RequestKey,
+    RequestRecord, ResidentContext, RuleRecord, StateRecord, TenantRecord,
 };
 use crate::store::requests::Requests;
 use crate::store::revisions::{Revisions, StoredRevisions};
@@ -47,6 +48,7 @@ struct RecordsByKind {
     saved: Vec<(CardId, StateRecord)>,
     rules: Vec<RuleRecord>,
     bindings: Vec<BindingRecord>,
+    kept: Vec<KeptRecord>,
     operations: Vec<OperationRecord>,
     requests: Vec<(RequestKey, RequestRecord)>,
     refused: Vec<RefusedRecord>,
@@ -76,6 +78,7 @@ impl RecordsByKind {
             Record::SavedContext(card, record) => self.saved.push((card, record)),
             Record::Rule(record) => self.rules.push(record),
             Record::Binding(record) => self.bindings.push(record),
+            Record::Kept(records) => self.kept = records,
             Record::Operation(record) => self.operations.push(record),
             Record::Request(key, record) => self.requests.push((key, record)),
             Record::Refused(record) => self.refused.push(record),
@@ -158,6 +161,7 @@ pub(crate) fn restore(
     restore_saved_contexts(&mut core, sorted.saved)?;
     restore_rules(&mut core, sorted.rules)?;
     core.bindings.restore(sorted.bindings, now)?;
+    core.kept = KeptFunctions::restore(sorted.kept);
     restore_operations(&mut core, sorted.operations)?;
     core.refused = RefusedDags::restore(sorted.refused);
     core.maintenance = MaintenanceMode::restore(sorted.maintenance);

@@ -256,14 +256,29 @@ impl Bindings {
         found.ok_or_else(|| no_function(card, count, (1, 0)))
     }
 
+    /// Number of functions that machines have, by card.
+    pub fn functions_taken(&self) -> BTreeMap<CardId, u32> {
+        let mut taken: BTreeMap<CardId, u32> = BTreeMap::new();
+        for (card, _) in self.taken.keys() {
+            *taken.entry(card.clone()).or_default() += 1;
+        }
+        taken
+    }
+
+    /// Returns how many functions of a card are free.
+    ///
     /// # Errors
-    /// Fewer than `needed` functions of a card are free.
-    pub fn check_free_functions(&self, card: &CardId, needed: usize) -> Result<(), ControlError> {
+    /// Fewer than `needed` are.
+    pub fn check_free_functions(
+        &self,
+        card: &CardId,
+        needed: usize,
+    ) -> Result<usize, ControlError> {
         let count = self.count_of(card);
         let taken = self.taken.keys().filter(|(of, _)| of == card).count();
         let left = usize::from(count).saturating_sub(taken);
         if left >= needed {
-            return Ok(());
+            return Ok(left);
         }
         Err(no_function(card, count, (needed, left)))
     }

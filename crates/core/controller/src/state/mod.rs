@@ -9,6 +9,7 @@ pub(crate) mod dags;
 pub(crate) mod device_health;
 pub(crate) mod epoch;
 pub(crate) mod freed;
+pub(crate) mod kept;
 pub(crate) mod maintenance;
 pub(crate) mod meter;
 pub(crate) mod nt_numbers;
@@ -35,6 +36,7 @@ use crate::state::card::{Cards, TableStep};
 use crate::state::dags::{DagEntry, Dags};
 use crate::state::epoch::CardLoops;
 use crate::state::freed::FreedCapacity;
+use crate::state::kept::KeptFunctions;
 use crate::state::maintenance::MaintenanceMode;
 use crate::state::operations::Operations;
 use crate::state::passes::Passes;
@@ -84,6 +86,8 @@ pub(crate) struct Core {
     pub loops: CardLoops,
     pub rules: Rules,
     pub bindings: Bindings,
+    /// Functions and bandwidth that the fleet keeps for tenants.
+    pub kept: KeptFunctions,
     pub operations: Operations,
     /// The consolidations that have not ended.
     pub passes: Passes,
@@ -120,6 +124,7 @@ impl Core {
             loops: CardLoops::default(),
             rules: Rules::default(),
             bindings: Bindings::default(),
+            kept: KeptFunctions::default(),
             operations,
             passes: Passes::default(),
             refused: RefusedDags::default(),

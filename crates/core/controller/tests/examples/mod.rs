@@ -24,6 +24,7 @@ mod guards;
 mod histories;
 mod identity;
 mod images;
+mod kept;
 mod layouts;
 mod limits;
 mod memory;

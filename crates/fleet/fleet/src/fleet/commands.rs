@@ -3,6 +3,7 @@
 use snic_domain::{DagName, Digest, TenantId, Timestamp};
 
 use super::Fleet;
+use super::new_reservation::NewReservation;
 use crate::journal::FleetStep;
 use crate::protocol::{Denied, FleetAsk, FleetCommand, FleetName, FleetReply};
 use crate::records::{DoneRequest, RecordMeta};
@@ -156,15 +157,24 @@ impl Fleet {
                 self.explain(&name)
             }
             FleetCommand::List { of, after, most } => self.list(turn, (of, after), most),
-            FleetCommand::FindHosts { constraints, policy, dag, most } => {
-                dag.as_ref().map_or(Ok(()), |(name, _)| turn.own_dag(name))?;
-                self.find_hosts((constraints, policy), dag, most)
+            FleetCommand::FindHosts { constraints, policy, needs, most } => {
+                let new = needs.new_dags.iter().map(|(name, _)| name);
+                needs.dags.iter().chain(new).try_for_each(|name| turn.own_dag(name))?;
+                self.find_hosts(turn, (constraints, policy), *needs, most)
             }
-            FleetCommand::Reserve { reservation, constraints, policy, seconds } => {
-                let wanted = (&constraints, policy, seconds);
-                self.reserve(turn, reservation, wanted, step)
+            FleetCommand::Reserve {
+                reservation: id,
+                constraints,
+                policy,
+                seconds,
+                bandwidth,
+                vm,
+                uuid,
+            } => {
+                let new = NewReservation { id, constraints, policy, seconds, bandwidth, vm, uuid };
+                self.reserve(turn, new, step)
             }
-            FleetCommand::Renew(id) => self.renew(turn, id),
+            FleetCommand::Renew(id) => self.renew(turn, id, step),
             command => {
                 turn.operator()?;
                 self.operate(turn, command, step)

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use snic_domain::{Bandwidth, Dag, DagName, DagPatch, DagSpec, Notes, TenantId};
-use snic_planner::Ledger;
+use snic_planner::{Ledger, Reservation};
 
 use super::{DagEntry, Fleet, RequestContext};
 use crate::hosts::{DagMobility, HostState};
@@ -382,6 +382,11 @@ impl Fleet {
         if let Some((_, old)) = leaving.take_if(|(old, _)| *old == card) {
             changes = changes.or(Some(old));
         }
+        let held = self.inventory.ledger(&card).and_then(|ledger| ledger.held(name));
+        let more = plan
+            .reservation
+            .ingress()
+            .saturating_sub(held.map_or(Bandwidth::ZERO, Reservation::ingress));
         self.inventory.release(name);
         self.inventory
             .hold(&card, name, &plan.loads, plan.reservation.clone())
@@ -403,6 +408,7 @@ impl Fleet {
         self.desire(&card, name, serial);
         self.desire_leaving(leaving.as_ref(), name);
         self.order_put(name, step);
+        self.use_bandwidth(&name.tenant, &card, more, step);
     }
 
     /// Its host serves it.

@@ -11,8 +11,7 @@ use super::dags::PreviousServer;
 use crate::HostId;
 use crate::hosts::{EvacuationHold, HostState, Liveness, difference};
 use crate::journal::FleetStep;
-use crate::protocol::{DrainArea, FleetEffect, FleetNotice, RequestId};
-use crate::records::reservation_key;
+use crate::protocol::{DrainArea, FleetEffect, FleetNotice};
 
 /// Most DAGs that one tick tries to place: planning takes time that others wait for.
 const TRIES_MAX: usize = 8;
@@ -40,7 +39,7 @@ impl Fleet {
         self.remove_leaving(step);
         for _ in 0..ENDS_MAX {
             let Some(name) = self.reservations.ended(now) else { break };
-            self.end_reservation(&name, step);
+            self.end_reservation(now, &name, step);
         }
     }
 
@@ -63,17 +62,6 @@ impl Fleet {
             let _ = self.inventory.set_reachable(&host, false);
         }
         self.hold_or_resume(step);
-    }
-
-    pub(super) fn end_reservation(
-        &mut self,
-        name: &(snic_domain::TenantId, RequestId),
-        step: &mut FleetStep,
-    ) -> bool {
-        let Some(ended) = self.reservations.remove(name) else { return false };
-        let _ = self.inventory.give_functions(&ended.card, ended.functions);
-        step.delete(reservation_key(&name.0, name.1));
-        true
     }
 
     /// Tells operators where so much is unreachable that the cause is likely elsewhere, and where it is over.

@@ -11,6 +11,7 @@ mod drains;
 mod evacuation;
 mod explain;
 mod leveling;
+mod new_reservation;
 mod policies;
 mod reads;
 mod rebalance;
@@ -84,6 +85,8 @@ impl DagEntry {
 #[derive(Debug)]
 pub(crate) struct Fleet {
     settings: FleetSettings,
+    /// Time of the event that is being handled.
+    pub now: Timestamp,
     /// When it began to lead.
     began: Timestamp,
     inventory: Inventory,
@@ -117,6 +120,7 @@ impl Fleet {
     fn new(settings: FleetSettings, journal: Journal, now: Timestamp) -> Self {
         Self {
             settings,
+            now,
             began: now,
             inventory: Inventory::new(),
             tenants: Tenants::default(),
@@ -291,6 +295,7 @@ impl Fleet {
                 return Err(format!("DAGs on {card} take {milli_luts} thousandths of a LUT"));
             }
         }
+        self.check_reservations()?;
         self.registry.check(uses, self.inventory.catalogue())?;
         if affinities != self.affinities {
             return Err(format!("DAGs name {affinities:?}, noted {:?}", self.affinities));

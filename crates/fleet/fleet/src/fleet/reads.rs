@@ -10,8 +10,8 @@ use crate::HostId;
 use crate::hosts::{HostState, Liveness};
 use crate::placement::HostImages;
 use crate::protocol::{
-    Denied, FleetCounts, FleetHost, FleetHostState, FleetItem, FleetList, FleetName, FleetReply,
-    HostCondition, LIST_MAX, RequestId,
+    Denied, FleetCounts, FleetGauges, FleetHost, FleetHostState, FleetItem, FleetList, FleetName,
+    FleetReply, FleetReservation, HostCondition, LIST_MAX, RequestId,
 };
 
 /// Most bytes of a page, as JSON; one item may go beyond it.
@@ -84,8 +84,13 @@ impl Fleet {
                 self.dag_view(name).map(FleetItem::Dag)
             }
             FleetName::Reservation(tenant, id) if is_mine(tenant) => {
-                let found = self.reservations.get(&(tenant.clone(), *id));
-                found.cloned().map(FleetItem::Reservation)
+                let key = (tenant.clone(), *id);
+                let of = self.reservations.get(&key)?.clone();
+                let ends = self.reservations.end_of(&key)?;
+                let host = self.host(&of.card.host);
+                let is_known = host.is_some_and(|host| host.keeps(of.serial, of.revision));
+                let is_enforced = is_known && self.inventory.has_kept_functions(&of.card);
+                Some(FleetItem::Reservation(FleetReservation { of, ends, is_enforced }))
             }
             _ => None,
         }
@@ -240,6 +245,24 @@ impl Fleet {
             images_missing,
             meta: of.meta,
         })
+    }
+
+    /// State for metrics; `calls` wait for an answer. Time O(hosts).
+    pub fn gauges(&self, calls: usize) -> FleetGauges {
+        let mut hosts: BTreeMap<HostCondition, usize> = BTreeMap::new();
+        for host in self.hosts.values() {
+            *hosts.entry(self.host_state(host).condition).or_default() += 1;
+        }
+        FleetGauges {
+            hosts,
+            is_evacuation_held: !self.held.at.is_empty(),
+            waiting: self.waiting.len(),
+            failed: self.failed.len(),
+            moving: self.hosts.values().map(HostState::leaving).sum(),
+            calls,
+            steps: self.journal.waiting(),
+            reservations: self.reservations.len(),
+        }
     }
 
     pub(super) fn counts(&self) -> FleetCounts {

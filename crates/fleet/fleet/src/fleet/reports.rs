@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use snic_domain::{BitstreamId, CardId, DagName, Digest, RegionId, Timestamp};
+use snic_domain::{BitstreamId, CardId, DagName, Digest, FunctionUse, RegionId, Timestamp};
 use snic_planner::RegionCondition;
 
 use super::Fleet;
@@ -23,6 +23,7 @@ struct BeatContent {
     faults: Option<BTreeMap<CardId, CardFaults>>,
     policies: Option<HostPolicies>,
     attachments: Option<Digest>,
+    functions: Option<FunctionUse>,
 }
 
 impl Fleet {
@@ -47,6 +48,7 @@ impl Fleet {
                 faults,
                 policies,
                 attachments,
+                functions,
             } => {
                 if epoch > self.journal.epoch() {
                     return false;
@@ -60,6 +62,7 @@ impl Fleet {
                     faults,
                     policies,
                     attachments,
+                    functions,
                 };
                 self.beat(now, host, heard, step);
             }
@@ -204,6 +207,7 @@ impl Fleet {
             faults,
             policies,
             attachments,
+            functions,
         } = heard;
         let leader = self.journal.epoch();
         let Some(state) = self.hosts.get_mut(host) else { return };
@@ -249,6 +253,9 @@ impl Fleet {
             self.policies_reported(host, said, step);
         }
         self.attachments_beat(host, attachments, step);
+        if let Some(said) = functions {
+            self.functions_reported(now, host, said, step);
+        }
         if !was_in_step && self.host(host).is_some_and(|state| state.is_in_step()) {
             let _ = self.inventory.set_reachable(host, true);
         }

@@ -4,6 +4,7 @@ use snic_domain::{Dag, Timestamp};
 use snic_etcd::{Record, Revision};
 
 use super::{DagEntry, Fleet, FleetSettings};
+use crate::FleetCard;
 use crate::journal::{FleetStep, Journal};
 use crate::protocol::{Epoch, OrderKind};
 use crate::records::{
@@ -28,7 +29,7 @@ const KINDS: [&str; 11] = [
 ];
 
 impl Fleet {
-    /// From all records under [`PREFIX`]; leases of hosts and reservations begin now.
+    /// From all records under [`PREFIX`]; leases of hosts begin now.
     ///
     /// # Errors
     ///
@@ -69,6 +70,12 @@ impl Fleet {
         for (id, host) in &mut self.hosts {
             if let Some(before) = before.hosts.get(id) {
                 host.resume_after(before);
+            }
+        }
+        for (id, host) in &self.hosts {
+            for (card, bound) in host.functions().into_iter().flat_map(|of| &of.bound) {
+                let card = FleetCard { host: id.clone(), card: card.clone() };
+                let _ = self.inventory.set_bound(&card, *bound);
             }
         }
     }
@@ -123,11 +130,10 @@ impl Fleet {
             }
             "reservations/" => {
                 let of = Versioned::<ReservedFunctions>::parse(key, value).map_err(text)?;
-                let (card, functions) = (of.value().card.clone(), of.value().functions);
-                let taken = self.inventory.take_functions(&card, functions);
-                if taken != Ok(true) {
-                    return Err(format!("{key}: {card} has too few functions"));
+                if self.inventory.ledger(&of.value().card).is_none() {
+                    return Err(format!("{key}: {} is not registered", of.value().card));
                 }
+                self.keep_room(&of.value().clone());
                 self.reservations.insert(of, now);
             }
             _ => {

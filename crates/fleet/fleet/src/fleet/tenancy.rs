@@ -240,7 +240,7 @@ impl Fleet {
         let reservations = self.reservations.names_of(id, *left);
         *left -= reservations.len();
         for name in reservations {
-            self.end_reservation(&name, step);
+            self.end_reservation(self.now, &name, step);
         }
         let bitstreams = self.registry.bitstreams_of(id);
         let bitstreams: Vec<BitstreamId> = bitstreams

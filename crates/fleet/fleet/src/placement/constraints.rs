@@ -48,6 +48,37 @@ pub struct CardConstraints {
     pub functions: u32,
 }
 
+impl CardConstraints {
+    /// Constraints that allow what both allow; `None` where that is no card.
+    pub fn and(self, other: Self) -> Option<Self> {
+        /// Empty lists allow all.
+        fn both<T: Ord + Clone>(a: BTreeSet<T>, b: BTreeSet<T>) -> Option<BTreeSet<T>> {
+            match (a.is_empty(), b.is_empty()) {
+                (true, _) => Some(b),
+                (_, true) => Some(a),
+                _ => Some(&a & &b).filter(|both| !both.is_empty()),
+            }
+        }
+        let mut labels = self.labels;
+        for (key, value) in other.labels {
+            if labels.insert(key, value.clone()).is_some_and(|before| before != value) {
+                return None;
+            }
+        }
+        Some(Self {
+            models: both(self.models, other.models)?,
+            zones: both(self.zones, other.zones)?,
+            racks: both(self.racks, other.racks)?,
+            labels,
+            hosts: both(self.hosts, other.hosts)?,
+            apart_from_hosts: &self.apart_from_hosts | &other.apart_from_hosts,
+            cards: both(self.cards, other.cards)?,
+            apart_from_cards: &self.apart_from_cards | &other.apart_from_cards,
+            functions: self.functions.max(other.functions),
+        })
+    }
+}
+
 /// Constraint that a host failed, in the order in which they are looked at. A host failed what the best of its cards failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -80,8 +111,12 @@ pub enum Constraint {
     CardAntiAffinity,
     /// Too few virtual functions are free.
     Functions,
+    /// Enough virtual functions are free, but too many of these are reserved for others.
+    FunctionsReserved,
     /// Too little bandwidth is left at ingress or egress.
     Bandwidth,
+    /// Enough bandwidth is left, but too much of it is reserved for others.
+    BandwidthReserved,
     /// An NT has too little bandwidth left, and no region can be loaded with it.
     Nts,
     /// The planner found no placement on its card.
@@ -109,7 +144,9 @@ impl Constraint {
             Self::CardAffinity => "not among the required cards",
             Self::CardAntiAffinity => "excluded by card anti-affinity",
             Self::Functions => "with too few virtual functions",
+            Self::FunctionsReserved => "with functions reserved for others",
             Self::Bandwidth => "with too little bandwidth",
+            Self::BandwidthReserved => "with bandwidth reserved for others",
             Self::Nts => "with too little NT bandwidth and no region to load",
             Self::NoPlan => "without a feasible placement",
             Self::Image => "without the image yet",

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
-use snic_domain::{Bandwidth, Dag, DagName};
+use snic_domain::{Bandwidth, Dag, DagName, TenantId};
 
 use super::constraints::{CardConstraints, CardPolicy, PlacementRefused};
+use super::function_books::KeptUser;
 use super::inventory::Inventory;
 use super::place::TrialFindings;
-use super::walk::{Query, WalkDecision};
+use super::walk::{Demand, Query, WalkDecision};
 use crate::FleetCard;
 
 /// Most hosts that one search ranks.
@@ -22,8 +23,14 @@ pub struct HostNeeds<'a> {
     pub constraints: &'a CardConstraints,
     /// Order of the hosts.
     pub policy: CardPolicy,
-    /// The DAG that its packets are to pass, if any.
-    pub dag: Option<(&'a DagName, &'a Dag)>,
+    /// Owner of the machine.
+    pub tenant: Option<&'a TenantId>,
+    /// User of what is reserved: `KeptUser::default()` where nothing that is reserved already may be taken.
+    pub user: KeptUser<'a>,
+    /// DAGs that its packets are to pass, and that are placed with it.
+    pub dags: &'a [(&'a DagName, &'a Dag)],
+    /// Bandwidth beside that of the DAGs.
+    pub bandwidth: Bandwidth,
 }
 
 /// A host with room, and what speaks for it.
@@ -31,9 +38,9 @@ pub struct HostNeeds<'a> {
 pub struct RankedHost {
     /// The best of its cards.
     pub card: FleetCard,
-    /// Bandwidth left at the card's ingress, before the machine.
+    /// Bandwidth left for the tenant at the card's ingress, before the machine.
     pub ingress_left: Bandwidth,
-    /// Virtual functions that are free on the card, before the machine.
+    /// Virtual functions that are free for the machine on the card, before it is bound.
     pub functions_left: u32,
     /// Whether the policy prefers it: under [`CardPolicy::Spread`] the tenant has no DAG on it, under [`CardPolicy::Loaded`] all
     /// NTs are loaded there; always under the others.
@@ -43,18 +50,16 @@ pub struct RankedHost {
 }
 
 impl Inventory {
-    /// Hosts with room, the best first, at most `limit` and sixteen. Nothing is reserved.
-    ///
-    /// # Errors
-    ///
-    /// [`PlacementRefused`] with what each host failed, where there is none.
+    /// Hosts with room, the best first, at most `limit` and sixteen, and what all others failed. Nothing is reserved.
     pub fn find_hosts(
         &self,
         needs: &HostNeeds<'_>,
         limit: usize,
-    ) -> Result<Vec<RankedHost>, Box<PlacementRefused>> {
-        let dag = needs.dag.map(|(name, dag)| (&name.tenant, dag));
-        let query = Query::new(self, needs.constraints, needs.policy, dag);
+    ) -> (Vec<RankedHost>, PlacementRefused) {
+        let HostNeeds { tenant, user, bandwidth, .. } = *needs;
+        let dags = needs.dags.iter().map(|(_, dag)| *dag).collect();
+        let demand = Demand { tenant, user, dags, bandwidth };
+        let query = Query::of(self, needs.constraints, needs.policy, demand);
         let mut tried = TrialFindings::default();
         let mut found: Vec<RankedHost> = Vec::new();
         let mut seen = BTreeSet::new();
@@ -65,21 +70,22 @@ impl Inventory {
             if seen.contains(&card.name.host) {
                 return ControlFlow::Continue(WalkDecision::On);
             }
-            let loads = match needs.dag.map(|dag| tried.plan(&query, (slot, card), dag)) {
-                None => 0,
-                Some(Ok(plan)) => plan.loads.len(),
-                Some(Err(on)) => return on,
+            let loads = match tried.plan_all(&query, (slot, card), needs.dags) {
+                Ok(loads) => loads,
+                Err(on) => return on,
             };
+            let kept = card.functions.bandwidth_of_others(user.tenant);
             seen.insert(card.name.host.clone());
             found.push(RankedHost {
                 card: card.name.clone(),
-                ingress_left: card.summary.ingress_left,
-                functions_left: card.functions_left,
+                ingress_left: card.summary.ingress_left.saturating_sub(kept),
+                functions_left: card.functions.left(user),
                 is_preferred: query.prefers(card),
                 loads,
             });
             ControlFlow::Continue(WalkDecision::On)
         });
-        if found.is_empty() { Err(Box::new(tried.refusal(&query))) } else { Ok(found) }
+        let refused = tried.refusal_beside(&query, &seen);
+        (found, refused)
     }
 }

@@ -7,6 +7,7 @@ use snic_planner::{
     ContentMismatch, Ledger, Overbooked, PlanCatalogue, RegionCondition, RegionLoad, Reservation,
 };
 
+use super::function_books::FunctionBooks;
 use super::host_images::HostImages;
 use super::index::{CardSlot, GroupKey, Index};
 use super::registered::{CardSpec, HostSpec, PromiseLimits};
@@ -38,7 +39,7 @@ pub(super) struct CardEntry {
     pub name: FleetCard,
     pub profile: usize,
     pub ledger: Ledger,
-    pub functions_left: u32,
+    pub functions: FunctionBooks,
     pub is_cordoned: bool,
     /// DAGs that its host has put there beyond what the ledger has room for.
     pub beyond: BTreeMap<DagName, (Vec<RegionLoad>, Reservation)>,
@@ -124,7 +125,7 @@ impl Inventory {
             profile,
             summary: Summary::of(&ledger, self.promises.ingress_percent),
             ledger,
-            functions_left: of.functions,
+            functions: FunctionBooks::new(of.functions),
             is_cordoned: of.is_cordoned,
             beyond: BTreeMap::new(),
             milli_luts: 0,
@@ -218,29 +219,7 @@ impl Inventory {
         self.change_card(card, |entry| entry.ledger.set_condition(region, condition))
     }
 
-    /// Takes virtual functions of a card. Returns whether so many were left; nothing has changed otherwise.
-    ///
-    /// # Errors
-    ///
-    /// [`NoSuchCard`]
-    pub fn take_functions(&mut self, card: &FleetCard, functions: u32) -> Result<bool, NoSuchCard> {
-        self.change_card(card, |entry| {
-            let left = entry.functions_left.checked_sub(functions);
-            entry.functions_left = left.unwrap_or(entry.functions_left);
-            left.is_some()
-        })
-    }
-
-    /// Gives virtual functions back that were taken.
-    ///
-    /// # Errors
-    ///
-    /// [`NoSuchCard`]
-    pub fn give_functions(&mut self, card: &FleetCard, functions: u32) -> Result<(), NoSuchCard> {
-        self.change_card(card, |entry| entry.functions_left += functions)
-    }
-
-    fn change_card<T>(
+    pub(super) fn change_card<T>(
         &mut self,
         card: &FleetCard,
         change: impl FnOnce(&mut CardEntry) -> T,
@@ -398,11 +377,6 @@ impl Inventory {
         self.slot(card).map(|slot| &self.entry(slot).ledger)
     }
 
-    /// Virtual functions that a card has left.
-    pub fn functions_left(&self, card: &FleetCard) -> Option<u32> {
-        self.slot(card).map(|slot| self.entry(slot).functions_left)
-    }
-
     /// The card that holds a reservation for a DAG.
     pub fn card_of(&self, dag: &DagName) -> Option<&FleetCard> {
         self.dags.get(dag).map(|(slot, _)| &self.entry(*slot).name)
@@ -471,7 +445,7 @@ impl Inventory {
         Ok(())
     }
 
-    fn slot(&self, card: &FleetCard) -> Option<CardSlot> {
+    pub(super) fn slot(&self, card: &FleetCard) -> Option<CardSlot> {
         self.slots.get(card).copied()
     }
 
@@ -541,7 +515,7 @@ pub enum CannotHold {
 }
 
 /// Sets contents and reserves; where that fails nothing has changed.
-fn set_and_hold(
+pub(super) fn set_and_hold(
     ledger: &mut Ledger,
     catalogue: &PlanCatalogue,
     dag: &DagName,

@@ -253,7 +253,7 @@ impl Inventory {
     ) -> Result<(CardSlot, DagChoice), StayCause> {
         let source = self.entry(from);
         let dag = (&request.name.tenant, request.dag);
-        let query = Query::new(self, request.constraints, request.policy, Some(dag));
+        let query = Query::new(self, request.constraints, request.policy, dag);
         let (mut tried, mut stays) = (TrialFindings::default(), StayCause::NoEmptier);
         for slot in levels.targets(rule, from, taken, |_| {}) {
             let card = self.entry(slot);

@@ -12,10 +12,12 @@
 
 mod constraints;
 mod find;
+mod function_books;
 mod host_images;
 mod images;
 mod index;
 mod inventory;
+mod kept;
 mod level;
 mod place;
 mod registered;
@@ -24,6 +26,7 @@ mod walk;
 
 pub use constraints::{CardConstraints, CardPolicy, Constraint, PlacementRefused};
 pub use find::{HostNeeds, RANKED_HOSTS_MAX, RankedHost};
+pub use function_books::{KeptName, KeptRoom, KeptUser};
 pub use host_images::HostImages;
 pub(crate) use index::CardSlot;
 pub use inventory::{CannotHold, HostUnknown, Inventory, NoSuchCard};

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use snic_domain::{BitstreamId, Dag, DagName, Infeasible, Mapping};
-use snic_planner::{Effort, Plan, PlanRequest, RegionLoad, plan, plan_within};
+use snic_planner::{Effort, Ledger, Plan, PlanRequest, RegionLoad, plan, plan_within};
 
 use super::constraints::{CardConstraints, CardPolicy, Constraint, PlacementRefused};
 use super::index::CardSlot;
-use super::inventory::{CardEntry, Inventory};
+use super::inventory::{CardEntry, Inventory, set_and_hold};
 use super::walk::{Query, WalkDecision};
 use crate::{FleetCard, HostId};
 
@@ -43,6 +43,8 @@ pub(super) struct TrialFindings {
     cards: BTreeSet<CardSlot>,
     /// Cards whose host lacks an image that the plan would load.
     without_image: BTreeSet<CardSlot>,
+    /// Cards where the plan needs bandwidth that is reserved for others.
+    without_kept: BTreeSet<CardSlot>,
     /// Profiles on whose empty cards there is no plan.
     pristine: BTreeSet<usize>,
     /// Loads of the plan on an empty card of a profile, where a host was found that does not have the images.
@@ -55,7 +57,41 @@ impl TrialFindings {
     pub fn plan(
         &mut self,
         query: &Query<'_>,
+        at: (CardSlot, &CardEntry),
+        dag: (&DagName, &Dag),
+    ) -> Result<Plan, ControlFlow<(), WalkDecision>> {
+        self.plan_on(query, at, &at.1.ledger, dag)
+    }
+
+    /// Number of regions to be loaded for DAGs that are placed one after the other on a card.
+    pub fn plan_all(
+        &mut self,
+        query: &Query<'_>,
         (slot, card): (CardSlot, &CardEntry),
+        dags: &[(&DagName, &Dag)],
+    ) -> Result<usize, ControlFlow<(), WalkDecision>> {
+        let (mut loads, mut after) = (0, None);
+        for (number, dag) in dags.iter().enumerate() {
+            let ledger = after.as_ref().unwrap_or(&card.ledger);
+            let plan = self.plan_on(query, (slot, card), ledger, *dag)?;
+            loads += plan.loads.len();
+            if number + 1 < dags.len() {
+                let ledger = after.get_or_insert_with(|| card.ledger.clone());
+                let what = (plan.loads.as_slice(), plan.reservation);
+                if set_and_hold(ledger, query.inventory.catalogue(), dag.0, what).is_err() {
+                    self.cards.insert(slot);
+                    return Err(ControlFlow::Continue(WalkDecision::On));
+                }
+            }
+        }
+        Ok(loads)
+    }
+
+    fn plan_on(
+        &mut self,
+        query: &Query<'_>,
+        (slot, card): (CardSlot, &CardEntry),
+        ledger: &Ledger,
         (name, dag): (&DagName, &Dag),
     ) -> Result<Plan, ControlFlow<(), WalkDecision>> {
         if card.summary.is_pristine && self.pristine.contains(&card.profile) {
@@ -64,14 +100,14 @@ impl TrialFindings {
         if self.lacks_known(query, card) {
             return Err(ControlFlow::Continue(WalkDecision::On));
         }
-        if self.cards.len() + self.without_image.len() >= PLANS_MAX {
+        if self.cards.len() + self.without_image.len() + self.without_kept.len() >= PLANS_MAX {
             return Err(ControlFlow::Break(()));
         }
         let request = PlanRequest { name, dag, previous: None };
         let catalogue = query.inventory.catalogue();
         let planned = self
             .effort
-            .share(EFFORT_PARTS, |effort| plan_within(&card.ledger, catalogue, &request, effort));
+            .share(EFFORT_PARTS, |effort| plan_within(ledger, catalogue, &request, effort));
         let plan = planned.map_err(|infeasible| {
             self.first.get_or_insert(infeasible);
             self.cards.insert(slot);
@@ -81,6 +117,10 @@ impl TrialFindings {
             }
             ControlFlow::Continue(WalkDecision::On)
         })?;
+        if !card.spares_kept(name, &plan.reservation) {
+            self.without_kept.insert(slot);
+            return Err(ControlFlow::Continue(WalkDecision::On));
+        }
         if query.inventory.has_images(&card.name.host, &plan.loads) {
             return Ok(plan);
         }
@@ -103,6 +143,8 @@ impl TrialFindings {
         let is_alike = card.summary.is_pristine && self.pristine.contains(&card.profile);
         if is_alike || self.cards.contains(&slot) {
             Constraint::NoPlan
+        } else if self.without_kept.contains(&slot) {
+            Constraint::BandwidthReserved
         } else if self.without_image.contains(&slot) || self.lacks_known(query, card) {
             Constraint::Image
         } else {
@@ -112,8 +154,14 @@ impl TrialFindings {
 
     /// The reasons by host. Time O(cards).
     pub fn refusal(self, query: &Query<'_>) -> PlacementRefused {
+        self.refusal_beside(query, &BTreeSet::new())
+    }
+
+    /// The reasons of all hosts but those that were found. Time O(cards).
+    pub fn refusal_beside(self, query: &Query<'_>, found: &BTreeSet<HostId>) -> PlacementRefused {
         let mut hosts: BTreeMap<Constraint, usize> = BTreeMap::new();
-        for (id, host) in query.inventory.host_entries() {
+        let others = query.inventory.host_entries().filter(|(id, _)| !found.contains(*id));
+        for (id, host) in others {
             let of_cards = || {
                 host.slots.iter().map(|slot| {
                     let card = query.inventory.entry(*slot);
@@ -136,7 +184,7 @@ impl Inventory {
     /// [`PlacementRefused`] with what each host failed.
     pub fn place(&self, request: &PlaceDag<'_>) -> Result<DagChoice, Box<PlacementRefused>> {
         let dag = (&request.name.tenant, request.dag);
-        let query = Query::new(self, request.constraints, request.policy, Some(dag));
+        let query = Query::new(self, request.constraints, request.policy, dag);
         let (mut tried, mut choice) = (TrialFindings::default(), None);
         query.walk(|slot, card| {
             match tried.plan(&query, (slot, card), (request.name, request.dag)) {
@@ -154,7 +202,7 @@ impl Inventory {
     /// known against them. Time O(cards).
     pub fn survey(&self, request: &PlaceDag<'_>) -> BTreeMap<Constraint, usize> {
         let dag = (&request.name.tenant, request.dag);
-        let query = Query::new(self, request.constraints, request.policy, Some(dag));
+        let query = Query::new(self, request.constraints, request.policy, dag);
         TrialFindings::default().refusal(&query).hosts
     }
 
@@ -185,6 +233,9 @@ impl Inventory {
         let asked = PlanRequest { name: request.name, dag: request.dag, previous: Some(before) };
         let plan = plan(&self.entry(slot).ledger, self.catalogue(), &asked)
             .map_err(|infeasible| refused(Constraint::NoPlan, Some(infeasible)))?;
+        if !self.entry(slot).spares_kept(request.name, &plan.reservation) {
+            return Err(refused(Constraint::BandwidthReserved, None));
+        }
         if !self.has_images(&card.host, &plan.loads) {
             return Err(refused(Constraint::Image, None));
         }
@@ -194,7 +245,11 @@ impl Inventory {
     /// A placement on the card that serves a DAG still, whoever keeps new ones off it; changes nothing.
     pub fn place_back(&self, (name, dag): (&DagName, &Dag), card: &FleetCard) -> Option<DagChoice> {
         let asked = PlanRequest { name, dag, previous: None };
-        let plan = plan(self.ledger(card)?, self.catalogue(), &asked).ok()?;
+        let entry = self.entry(self.slot_of(card)?);
+        let plan = plan(&entry.ledger, self.catalogue(), &asked).ok()?;
+        if !entry.spares_kept(name, &plan.reservation) {
+            return None;
+        }
         let is_there = self.has_images(&card.host, &plan.loads);
         is_there.then(|| DagChoice { card: card.clone(), plan })
     }

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use snic_domain::{Bandwidth, CardProfile, Dag, NtTypeId, TenantId};
 
 use super::constraints::{CardConstraints, CardPolicy, Constraint};
+use super::function_books::KeptUser;
 use super::index::{CardSlot, CardsByBandwidth, Group, GroupKey};
 use super::inventory::{CardEntry, HostEntry, Inventory};
 use super::summary::Kinds;
@@ -37,11 +38,25 @@ pub(super) struct Query<'a> {
     pub policy: CardPolicy,
     /// Owner of the DAG.
     pub tenant: Option<&'a TenantId>,
+    /// User of what is reserved.
+    pub user: KeptUser<'a>,
     bandwidth: Bandwidth,
     /// Each NT once, with the bandwidth of all of its nodes.
     nts: SmallVec<[(&'a NtTypeId, Bandwidth); 8]>,
     /// Consequences for all cards of each profile.
     profiles: Vec<ProfileFit>,
+}
+
+/// Demand on a card that is looked for.
+#[derive(Debug)]
+pub(super) struct Demand<'a> {
+    /// Owner of the DAGs.
+    pub tenant: Option<&'a TenantId>,
+    /// User of what is reserved.
+    pub user: KeptUser<'a>,
+    pub dags: Vec<&'a Dag>,
+    /// Bandwidth beside that of the DAGs.
+    pub bandwidth: Bandwidth,
 }
 
 /// Consequences of a request for all cards of a profile.
@@ -57,25 +72,39 @@ impl<'a> Query<'a> {
         inventory: &'a Inventory,
         constraints: &'a CardConstraints,
         policy: CardPolicy,
-        dag: Option<(&'a TenantId, &'a Dag)>,
+        (tenant, dag): (&'a TenantId, &'a Dag),
     ) -> Self {
+        let user = KeptUser { tenant: Some(tenant), vm: None };
+        let bandwidth = Bandwidth::ZERO;
+        let demand = Demand { tenant: Some(tenant), user, dags: vec![dag], bandwidth };
+        Self::of(inventory, constraints, policy, demand)
+    }
+
+    /// A search for several DAGs, or for none.
+    pub fn of(
+        inventory: &'a Inventory,
+        constraints: &'a CardConstraints,
+        policy: CardPolicy,
+        demand: Demand<'a>,
+    ) -> Self {
+        let Demand { tenant, user, dags, mut bandwidth } = demand;
         let mut nts: SmallVec<[(&NtTypeId, Bandwidth); 8]> = SmallVec::new();
-        for node in dag.iter().flat_map(|(_, dag)| dag.nodes()) {
-            let bandwidth = dag.map(|(_, dag)| dag.bandwidth()).unwrap_or_default();
-            match nts.iter_mut().find(|(nt, _)| **nt == node.nt) {
-                Some((_, sum)) => *sum += bandwidth,
-                None => nts.push((&node.nt, bandwidth)),
+        for dag in dags {
+            bandwidth += dag.bandwidth();
+            for node in dag.nodes() {
+                match nts.iter_mut().find(|(nt, _)| **nt == node.nt) {
+                    Some((_, sum)) => *sum += dag.bandwidth(),
+                    None => nts.push((&node.nt, dag.bandwidth())),
+                }
             }
         }
-        let tenant = dag.map(|(tenant, _)| tenant);
-        let bandwidth = dag.map(|(_, dag)| dag.bandwidth()).unwrap_or_default();
         let models = &constraints.models;
         let fit = |profile: &CardProfile| ProfileFit {
             takes_model: models.is_empty() || models.contains(&profile.model),
             kinds: nts.iter().map(|(nt, _)| inventory.kinds(&profile.model, nt)).collect(),
         };
         let profiles = inventory.profiles().iter().map(fit).collect();
-        Self { inventory, constraints, policy, tenant, bandwidth, nts, profiles }
+        Self { inventory, constraints, policy, tenant, user, bandwidth, nts, profiles }
     }
 
     /// Constraint that a host fails, whatever its cards are.
@@ -103,14 +132,26 @@ impl<'a> Query<'a> {
             kinds & summary.loadable == 0 && summary.left(nt) < *needed
         };
         let lines = summary.ingress_left.min(summary.egress_left);
+        let kept = card.functions.bandwidth_of_others(self.user.tenant);
+        let is_for_machine = of.functions > 0;
         let fails = [
             (Constraint::CardModel, !profile.takes_model),
             (Constraint::CardCordoned, card.is_cordoned),
             (Constraint::CardOverbooked, !card.beyond.is_empty()),
             (Constraint::CardAffinity, !of.cards.is_empty() && !of.cards.contains(&card.name)),
             (Constraint::CardAntiAffinity, of.apart_from_cards.contains(&card.name)),
-            (Constraint::Functions, card.functions_left < of.functions),
+            (Constraint::Functions, card.functions.unbound() < of.functions),
+            (
+                Constraint::FunctionsReserved,
+                is_for_machine && card.functions.left(self.user) < of.functions,
+            ),
             (Constraint::Bandwidth, lines < self.bandwidth),
+            (
+                Constraint::BandwidthReserved,
+                kept > Bandwidth::ZERO
+                    && self.bandwidth > Bandwidth::ZERO
+                    && lines < self.bandwidth + kept,
+            ),
         ];
         let first = fails.into_iter().find(|(_, fails)| *fails).map(|(constraint, _)| constraint);
         let mut needs = self.nts.iter().zip(&profile.kinds);

@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use snic_domain::{
-    Bitstream, BitstreamId, DagName, DagPatch, DagSpec, NtType, NtTypeId, Quota, QuotaPatch,
-    Tenant, TenantId, TenantPatch,
+    Bandwidth, Bitstream, BitstreamId, DagName, DagPatch, DagSpec, NtType, NtTypeId, Quota,
+    QuotaPatch, Tenant, TenantId, TenantPatch, VmId,
 };
 
 use super::PolicyFiles;
@@ -120,6 +120,31 @@ pub enum ProjectChange {
     Leave,
     /// It is in this one.
     Join(ProjectId),
+}
+
+/// Needs of a machine beside virtual functions.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct MachineNeeds {
+    /// DAGs that exist; a machine can only use them where they are. At most [`MACHINE_DAGS_MAX`].
+    #[serde(default)]
+    pub dags: Vec<DagName>,
+    /// DAGs that would be made for it, with names that are not in use. At most [`MACHINE_DAGS_MAX`].
+    #[serde(default)]
+    pub new_dags: Vec<(DagName, Box<DagSpec>)>,
+    /// Bandwidth beside that of the new DAGs.
+    #[serde(default)]
+    pub bandwidth: Bandwidth,
+    /// The machine, which may use what is reserved for it.
+    #[serde(default)]
+    pub vm: Option<VmId>,
+}
+
+/// Most DAGs of a machine that is looked for, of each kind: as many as it may have functions.
+pub const MACHINE_DAGS_MAX: usize = 32;
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_no_bandwidth(of: &Bandwidth) -> bool {
+    *of == Bandwidth::ZERO
 }
 
 /// Commands. An `etag` that is given must be that of the record as it is.
@@ -239,12 +264,13 @@ pub enum FleetCommand {
         constraints: CardConstraints,
         /// Order of the hosts.
         policy: CardPolicy,
-        /// The DAG that its packets are to pass, if any, with a name that is not in use.
-        dag: Option<(DagName, Box<DagSpec>)>,
+        /// Needs beside functions.
+        #[serde(default)]
+        needs: Box<MachineNeeds>,
         /// Number of hosts at most: 1 to 16.
         most: usize,
     },
-    /// Keeps functions of a card for a machine.
+    /// Keeps functions and bandwidth of a card for a machine.
     Reserve {
         /// Its number, to renew and delete it.
         reservation: RequestId,
@@ -254,6 +280,15 @@ pub enum FleetCommand {
         policy: CardPolicy,
         /// It ends after so many seconds unless it is renewed: 1 to 86,400.
         seconds: u32,
+        /// Bandwidth at ingress and egress of the card that is kept as well.
+        #[serde(default, skip_serializing_if = "is_no_bandwidth")]
+        bandwidth: Bandwidth,
+        /// The only machine that may use the functions; `None`: any of the tenant.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        vm: Option<VmId>,
+        /// Its number, as whoever asks writes it.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        uuid: String,
     },
     /// A sign of life of a reservation.
     Renew(RequestId),

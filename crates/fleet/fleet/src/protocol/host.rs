@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use snic_domain::{
-    Bitstream, BitstreamId, CardId, DagAttachments, DagName, DagSpec, Digest, Mapping, NtType,
-    NtTypeId, RegionId, Tenant, TenantId,
+    Bitstream, BitstreamId, CardId, DagAttachments, DagName, DagSpec, Digest, FunctionUse,
+    KeptForTenant, Mapping, NtType, NtTypeId, RegionId, Tenant, TenantId,
 };
 use snic_planner::Reservation;
 
@@ -113,6 +113,9 @@ pub enum OrderKind {
     Withdraw(Provisions),
     /// Put policy files in force instead of those before. Only for hosts whose beats have [`HostPolicies`].
     SetPolicies(Numbered<PolicyFiles>),
+    /// Keep functions and bandwidth for tenants: these reservations and no others. Only for hosts whose beats have
+    /// [`FunctionUse`].
+    Keep(Vec<KeptForTenant>),
 }
 
 /// Placement that a host's controller really chose for a DAG.
@@ -145,6 +148,9 @@ pub enum HostReport {
         /// Digest of whatever leads packets to its DAGs ([`attachments_digest`]). `None`: it does not say.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         attachments: Option<Digest>,
+        /// Functions that machines have, and reservations that it knows. `None`: it does not say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        functions: Option<FunctionUse>,
     },
     /// Whatever leads packets to DAGs: of all of them, or what has changed since the last such report.
     Attachments {

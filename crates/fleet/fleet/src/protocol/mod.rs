@@ -14,8 +14,8 @@ use crate::{FleetCard, HostId, ZoneId};
 
 pub use crate::request_id::RequestId;
 pub use ask::{
-    BATCH_DAGS_MAX, DrainArea, FleetAsk, FleetCommand, FleetList, FleetName, LIST_MAX, NewFleetDag,
-    ProjectChange,
+    BATCH_DAGS_MAX, DrainArea, FleetAsk, FleetCommand, FleetList, FleetName, LIST_MAX,
+    MACHINE_DAGS_MAX, MachineNeeds, NewFleetDag, ProjectChange,
 };
 pub use denied::{Denied, OverQuota, StoreRefusal};
 pub use host::{
@@ -23,9 +23,10 @@ pub use host::{
     MISSING_MAX, Numbered, OrderKind, PolicyFiles, Provisions, attachments_digest,
 };
 pub use reply::{
-    DrainProgress, FleetCounts, FleetDag, FleetExplanation, FleetHost, FleetHostState, FleetItem,
-    FleetPolicies, FleetProject, FleetReply, FleetTenant, FleetUsage, HostCondition, LoadRange,
-    PlacedDag, PlannedMove, RebalanceOutcome, RebalanceProgress, StayReason,
+    DrainProgress, FleetCounts, FleetDag, FleetExplanation, FleetGauges, FleetHost, FleetHostState,
+    FleetItem, FleetPolicies, FleetProject, FleetReply, FleetReservation, FleetTenant, FleetUsage,
+    FoundHosts, HostCondition, LoadRange, PlacedDag, PlannedMove, RebalanceOutcome,
+    RebalanceProgress, StayReason,
 };
 
 /// A leader's term: the revision at which its election key was created. A later leader has a larger one.

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use snic_domain::{
-    Bandwidth, Bitstream, ByteSize, CardModel, DagName, DagSpec, NtType, Quota, Tenant, Timestamp,
+    Bandwidth, Bitstream, ByteSize, CardModel, DagName, DagSpec, Infeasible, NtType, Quota, Tenant,
+    Timestamp,
 };
 
 use super::{DrainArea, FleetName, PolicyFiles, StoreRefusal};
@@ -146,6 +147,27 @@ impl FleetDag {
     }
 }
 
+/// A reservation, and whether its host knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FleetReservation {
+    pub of: ReservedFunctions,
+    /// When it ends unless it is renewed.
+    pub ends: Timestamp,
+    /// Its host has said that it keeps the functions from others.
+    pub is_enforced: bool,
+}
+
+/// Hosts for a machine, and why the others are none.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FoundHosts {
+    /// Hosts with room, the best first.
+    pub hosts: Vec<RankedHost>,
+    /// Number of other hosts that fail each constraint; [`Constraint::NotTried`]: nothing is known against them.
+    pub refused: BTreeMap<Constraint, usize>,
+    /// Why the planner refused the first card that it was asked for, if any.
+    pub first: Option<Infeasible>,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FleetItem {
     Tenant(FleetTenant),
@@ -156,7 +178,7 @@ pub enum FleetItem {
     Host(FleetHost),
     Dag(FleetDag),
     /// Functions that are kept for a machine.
-    Reservation(ReservedFunctions),
+    Reservation(FleetReservation),
 }
 
 /// Why a DAG is where it is, or nowhere.
@@ -326,6 +348,26 @@ pub struct FleetCounts {
     pub store_refusal: Option<StoreRefusal>,
 }
 
+/// State of the fleet as its leader measures it, for metrics.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FleetGauges {
+    /// Number of hosts in each condition; without those in which none is.
+    pub hosts: BTreeMap<HostCondition, usize>,
+    /// Whether so many hosts do not answer, in the fleet or in a zone, that no DAG of a lost one is moved there.
+    pub is_evacuation_held: bool,
+    /// DAGs that wait for a place.
+    pub waiting: usize,
+    /// DAGs that were refused too often.
+    pub failed: usize,
+    /// DAGs that are served by their old place until the new one does.
+    pub moving: usize,
+    /// Callers that wait for an answer.
+    pub calls: usize,
+    /// Steps that wait for etcd.
+    pub steps: usize,
+    pub reservations: usize,
+}
+
 /// Reply to a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FleetReply {
@@ -348,8 +390,8 @@ pub enum FleetReply {
     AllPlaced(Vec<PlacedDag>),
     /// Why a DAG is where it is.
     Explained(Box<FleetExplanation>),
-    /// Hosts with room, the best first.
-    Hosts(Vec<RankedHost>),
+    /// Hosts for a machine.
+    Hosts(Box<FoundHosts>),
     /// Functions of this card are kept.
     Reserved(FleetCard),
     /// Progress of a drain.

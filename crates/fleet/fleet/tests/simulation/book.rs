@@ -1,8 +1,9 @@
 //! Invariants, kept apart from the code that they judge: from what etcd holds, and from what was answered.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use snic_domain::{Bandwidth, DagName, Tenant, TenantId};
+use snic_domain::{Bandwidth, CardId, DagName, KeptForTenant, Tenant, TenantId};
 use snic_etcd::{Operation, Record, Transaction};
 use snic_fleet::protocol::{FleetCommand, FleetName, FleetReply, HostOrder, OrderKind, PlacedDag};
 use snic_fleet::records::{
@@ -10,6 +11,8 @@ use snic_fleet::records::{
     RebalanceRecord, ReservedFunctions, Versioned,
 };
 use snic_fleet::{FleetCard, HostId};
+
+use crate::support::functions::HostFunctions;
 
 /// Everything that was promised.
 #[derive(Default)]
@@ -24,6 +27,9 @@ pub struct Book {
     committed: BTreeMap<u64, (DagName, FleetCard)>,
     /// DAGs that each rebalance has moved, by its serial.
     leveled: BTreeMap<u64, u64>,
+    /// Reservations that each host was ordered to keep: by number, the tenant, the card, the highest revision, and when it
+    /// ends.
+    kept: BTreeMap<(HostId, u64), (TenantId, CardId, u64, Duration)>,
     /// The most DAGs that a tenant's quota has ever allowed: what it has when the quota is lowered stays.
     dags_max: BTreeMap<TenantId, u32>,
 }
@@ -72,6 +78,38 @@ impl Book {
         // An answer may be given once more after the deletion.
         if !self.leaving.contains(name) {
             self.owed.insert(name.clone());
+        }
+    }
+
+    /// A host was ordered to keep something. Only a later revision ends later.
+    pub fn is_to_keep(&mut self, host: &HostId, of: &KeptForTenant, now: Duration) {
+        let new = (of.tenant.clone(), of.card.clone(), of.revision, now + of.lasts);
+        let known = self.kept.entry((host.clone(), of.number)).or_insert_with(|| new.clone());
+        if known.2 < of.revision {
+            *known = new;
+        }
+    }
+
+    /// A machine was given functions: what the host keeps for others and was to keep is still free, and what has ended
+    /// keeps nobody off.
+    pub fn was_bound(
+        &self,
+        (id, functions): (&HostId, &HostFunctions),
+        (card, tenant): (&CardId, &TenantId),
+        (is_bound, asked): (bool, u32),
+        now: Duration,
+    ) {
+        let all = self.kept.range((id.clone(), 0)..=(id.clone(), u64::MAX));
+        let left: u32 = all
+            .filter(|(_, (of, at, _, ends))| of != tenant && at == card && now < *ends)
+            .filter_map(|((_, number), _)| functions.kept.get(number))
+            .map(|(of, _)| of.functions.saturating_sub(of.used))
+            .sum();
+        let bound = functions.bound.get(card).copied().unwrap_or_default();
+        if is_bound {
+            assert!(bound + left <= 64, "{tenant} took of {id} what is reserved: {left} of others");
+        } else {
+            assert!(bound + asked + left > 64, "{tenant} was refused at {id} and nothing is kept");
         }
     }
 
@@ -177,7 +215,8 @@ impl Book {
         for record in records.iter().filter(|r| r.key.starts_with("/snic/v1/reservations/")) {
             let of = Versioned::<ReservedFunctions>::parse(&record.key, &record.value);
             let of = of.expect("a reservation").value().clone();
-            *reserved.entry(of.card).or_default() += of.functions;
+            let left = of.functions_left();
+            *reserved.entry(of.card).or_default() += left;
         }
         for (card, of) in reserved {
             assert!(of <= functions, "{card} has {of} functions reserved of {functions}");

@@ -1,8 +1,9 @@
 //! A host: the agent, and a controller that decides on ledgers of its own.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
-use snic_domain::{BitstreamId, CardId, DagAttachments, DagName};
+use snic_domain::{BitstreamId, CardId, DagAttachments, DagName, KeptForTenant};
 use snic_fleet::placement::HostSpec;
 use snic_fleet::protocol::{
     Attachments, CardFaults, Epoch, HostChoice, HostPolicies, HostReport, Provisions,
@@ -10,6 +11,8 @@ use snic_fleet::protocol::{
 use snic_fleet::records::PlaceRecord;
 use snic_fleet::{AgentEffect, AgentEvent, HostAgent, KeptDag, ServeRefused};
 use snic_planner::{Ledger, PlanCatalogue};
+
+use crate::support::functions::HostFunctions;
 
 /// Work that an event has begun at a host.
 #[derive(Default)]
@@ -23,6 +26,8 @@ pub struct Begun {
     pub cut_off: Vec<DagName>,
     /// DAGs that stayed, because machines had been bound to them meanwhile.
     pub kept: u64,
+    /// Reservations that it is to keep.
+    pub kept_orders: Vec<KeptForTenant>,
 }
 
 /// A host. Only what its controller has stored survives a crash.
@@ -39,6 +44,10 @@ pub struct SimHost {
     /// Its disk is full for the next ones.
     pub policies_fail: bool,
     pub is_isolated: bool,
+    /// Its functions, as stored.
+    pub functions: HostFunctions,
+    /// Time, so far as it knows.
+    pub now: Duration,
     /// Number of machines that are bound to each DAG, as stored.
     pub machines: BTreeMap<DagName, u32>,
     choices: BTreeMap<u64, HostChoice>,
@@ -65,6 +74,8 @@ impl SimHost {
             policies,
             policies_fail,
             is_isolated,
+            functions: HostFunctions::default(),
+            now: Duration::ZERO,
             machines: BTreeMap::new(),
             choices: BTreeMap::new(),
             failed,
@@ -117,6 +128,11 @@ impl SimHost {
             (name.clone(), DagAttachments { machines: *machines, rules: 0 })
         };
         AgentEvent::Attachments(self.machines.iter().map(of).collect::<Attachments>())
+    }
+
+    /// Use of its functions.
+    pub fn functions(&self) -> AgentEvent {
+        AgentEvent::Functions(self.functions.report(self.now))
     }
 
     /// Policies in force.
@@ -177,6 +193,11 @@ impl SimHost {
                         self.policies = files.number;
                         effects.extend(self.agent.handle(self.policies()));
                     }
+                }
+                AgentEffect::Keep(all) => {
+                    begun.kept_orders.extend(all.iter().cloned());
+                    self.functions.keep(self.now, all);
+                    effects.extend(self.agent.handle(self.functions()));
                 }
                 AgentEffect::Withdraw(gone) => {
                     self.provided.nts.retain(|id, of| gone.nts.get(id) != Some(of));

@@ -71,6 +71,8 @@ fn all_of(range: std::ops::Range<u64>) {
         counts.refused_by_hosts,
         counts.bound,
         counts.kept,
+        counts.bound_functions,
+        counts.kept_functions,
         counts.lost_places,
         counts.placed_again,
         counts.replayed,

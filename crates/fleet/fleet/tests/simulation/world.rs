@@ -14,8 +14,8 @@ use snic_etcd::{Answer, Failed, Record, Refusal, Request, Revision, Watch, Watch
 use snic_fleet::placement::{CardConstraints, CardPolicy, Inventory, PromiseLimits};
 use snic_fleet::protocol::{
     Denied, DrainArea, FleetAsk, FleetCall, FleetCommand, FleetEffect, FleetEvent, FleetName,
-    FleetNotice, FleetReply, HostOrder, HostReport, NewFleetDag, ProjectChange, Provisions,
-    RequestId,
+    FleetNotice, FleetReply, HostOrder, HostReport, MachineNeeds, NewFleetDag, ProjectChange,
+    Provisions, RequestId,
 };
 use snic_fleet::records::{FleetDagRecord, POLICIES, PlaceRecord, PoliciesRecord, Versioned};
 use snic_fleet::{AgentEvent, FleetCard, FleetSettings, HostId, ProjectId, Replica, ServeRefused};
@@ -55,6 +55,9 @@ pub struct Counts {
     /// Machines that were bound, and DAGs that hosts kept because of one.
     pub bound: u64,
     pub kept: u64,
+    /// Binds that took functions, and binds that were refused for there were too few, or these are kept for others.
+    pub bound_functions: u64,
+    pub kept_functions: u64,
     pub lost_places: u64,
     pub placed_again: u64,
     pub replayed: u64,
@@ -91,6 +94,8 @@ impl Counts {
         self.refused_by_hosts += other.refused_by_hosts;
         self.bound += other.bound;
         self.kept += other.kept;
+        self.bound_functions += other.bound_functions;
+        self.kept_functions += other.kept_functions;
         self.lost_places += other.lost_places;
         self.placed_again += other.placed_again;
         self.replayed += other.replayed;
@@ -424,7 +429,17 @@ impl World {
             constraints.functions = 1 + rng.below(40) as u32;
             let reservation = RequestId(number as u64);
             let seconds = 1 + rng.below(20) as u32;
-            return FleetCommand::Reserve { reservation, constraints, policy, seconds };
+            let bandwidth = Bandwidth::from_gbps([0, 0, 5, 30][rng.below(4)]);
+            let (vm, uuid) = (None, String::new());
+            return FleetCommand::Reserve {
+                reservation,
+                constraints,
+                policy,
+                seconds,
+                bandwidth,
+                vm,
+                uuid,
+            };
         }
         if rng.percent(20) {
             constraints.hosts.insert(host(&format!("h{:04}", rng.below(self.plan.hosts))));
@@ -440,8 +455,10 @@ impl World {
             0 => FleetCommand::CreateDags((0..2 + number % 5).map(new).collect()),
             1 => {
                 let NewFleetDag { name, spec, constraints, policy } = new(0);
-                let dag = (number % 16 == 1).then(|| (name, Box::new(spec)));
-                FleetCommand::FindHosts { constraints, policy, dag, most: 1 + number % 3 }
+                let new = (number % 16 == 1).then(|| (name, Box::new(spec)));
+                let new_dags = new.into_iter().collect();
+                let needs = Box::new(MachineNeeds { new_dags, ..MachineNeeds::default() });
+                FleetCommand::FindHosts { constraints, policy, needs, most: 1 + number % 3 }
             }
             _ => FleetCommand::CreateDag(new(0)),
         }
@@ -498,6 +515,7 @@ impl World {
                 self.host_event(&id, policies);
                 let attachments = self.hosts[&id].attachments();
                 self.host_event(&id, attachments);
+                self.report_functions(&id);
                 self.host_event(&id, AgentEvent::BeatDue);
             }
             What::Bind(id) => self.bind(&id),
@@ -827,8 +845,11 @@ impl World {
     }
 
     fn host_event(&mut self, id: &HostId, event: AgentEvent) {
+        let now = self.now;
         let host = self.hosts.get_mut(id).expect("a host");
-        let Begun { reports, served, fetched, cut_off, kept } = host.event(event);
+        host.now = now;
+        let Begun { reports, served, fetched, cut_off, kept, kept_orders } = host.event(event);
+        kept_orders.iter().for_each(|of| self.book.is_to_keep(id, of, now));
         cut_off.iter().for_each(|name| self.book.cut_off(name, id));
         self.counts.kept += kept;
         self.send_reports(id, reports);
@@ -852,6 +873,7 @@ impl World {
         }
         let next = Duration::from_millis(500 + self.rng.below(6_000) as u64);
         self.after(next, What::Bind(id.clone()));
+        self.bind_functions(id);
         let leaves = self.rng.percent(50);
         let host = self.hosts.get_mut(id).expect("a host");
         let names: BTreeSet<DagName> = match leaves {
@@ -872,6 +894,41 @@ impl World {
         if self.rng.percent(50) {
             let attachments = self.hosts[id].attachments();
             self.host_event(id, attachments);
+        }
+    }
+
+    fn report_functions(&mut self, id: &HostId) {
+        let host = self.hosts.get_mut(id).expect("a host");
+        host.now = self.now;
+        let functions = host.functions();
+        self.host_event(id, functions);
+    }
+
+    /// Machines of some tenant take functions of a card, or all of them leave it.
+    fn bind_functions(&mut self, id: &HostId) {
+        let (tenant, asked) =
+            (tenant(&format!("t{}", self.rng.below(self.plan.tenants))), 1 + self.rng.below(30));
+        let asked = asked as u32;
+        let leaves = self.rng.percent(40);
+        let (now, rng) = (self.now, &mut self.rng);
+        let host = self.hosts.get_mut(id).expect("a host");
+        let cards: Vec<CardId> = host.ledgers.keys().cloned().collect();
+        // Where something is kept more often than elsewhere.
+        let kept: Vec<CardId> =
+            host.functions.kept.values().map(|(of, _)| of.card.clone()).collect();
+        let among = if kept.is_empty() || rng.percent(30) { &cards } else { &kept };
+        let card = among[rng.below(among.len())].clone();
+        if leaves {
+            host.functions.bound.remove(&card);
+        } else {
+            let is_bound = host.functions.bind(now, (&card, FUNCTIONS), &tenant, asked);
+            self.counts.bound_functions += u64::from(is_bound);
+            self.counts.kept_functions += u64::from(!is_bound);
+            let of = &self.hosts[id].functions;
+            self.book.was_bound((id, of), (&card, &tenant), (is_bound, asked), now);
+        }
+        if self.rng.percent(50) {
+            self.report_functions(id);
         }
     }
 
@@ -1082,6 +1139,7 @@ impl World {
             host.is_isolated = false;
             host.failed.clear();
             host.machines.clear();
+            host.functions.bound.clear();
         });
         for replica in &mut self.replicas {
             (replica.is_cut_off, replica.paused_until) = (false, Duration::ZERO);
@@ -1129,7 +1187,11 @@ impl World {
         });
         for (id, host) in &self.hosts {
             assert_eq!(host.policies, policies.unwrap_or_default(), "policies of {id}");
+            // The longest ended long ago, though nobody has deleted any.
+            assert!(host.functions.kept.is_empty(), "{id} keeps {:?}", host.functions.kept);
         }
+        let is_reserved = records.iter().any(|of| of.key.starts_with("/snic/v1/reservations/"));
+        assert!(!is_reserved, "a reservation does not end");
         self.counts.policies += policies.map_or(0, |_| 1);
         self.book.judge_quiet(&records, &served);
         self.counts.leveled = self.book.leveled();

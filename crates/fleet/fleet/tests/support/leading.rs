@@ -18,12 +18,16 @@ use snic_fleet::{
     ServeRefused,
 };
 
+use super::functions::HostFunctions;
 use super::{bitstreams, card_id, catalogue, host, host_spec, name, profile, spec, tenant};
 
 const KEY: &str = "/snic/v1/election/a";
 
 /// A replica that leads, etcd, and hosts; each request is answered at once.
 pub struct Fleet {
+    /// Functions of each host, and whether hosts say how they are used.
+    pub kept: BTreeMap<HostId, HostFunctions>,
+    pub keeps: bool,
     pub replica: Replica,
     pub etcd: EtcdModel,
     pub agents: BTreeMap<HostId, HostAgent>,
@@ -89,6 +93,8 @@ impl Fleet {
             now: Duration::ZERO,
             told: BTreeMap::new(),
             moved: Vec::new(),
+            kept: BTreeMap::new(),
+            keeps: false,
             policies: BTreeMap::new(),
             attached: BTreeMap::new(),
             bound: Vec::new(),
@@ -142,11 +148,27 @@ impl Fleet {
 
     pub fn beat(&mut self) {
         for id in self.agents.keys().cloned().collect::<Vec<_>>() {
+            if self.keeps {
+                let now = self.functions(&id);
+                self.agent(&id, now);
+            }
             if let Some(attached) = self.attached.get(&id).cloned() {
                 self.agent(&id, AgentEvent::Attachments(attached));
             }
             self.agent(&id, AgentEvent::BeatDue);
         }
+    }
+
+    /// Use of a host's functions.
+    fn functions(&self, id: &HostId) -> AgentEvent {
+        let of = self.kept.get(id);
+        AgentEvent::Functions(of.map(|of| of.report(self.now)).unwrap_or_default())
+    }
+
+    /// A tenant's machine is bound to functions of a host, if it may have them.
+    pub fn bind_functions(&mut self, id: &HostId, of: &TenantId, functions: u32) -> bool {
+        let now = self.now;
+        self.kept.entry(id.clone()).or_default().bind(now, (&card_id(0), 64), of, functions)
     }
 
     /// Machines of a host are bound to a DAG, or no longer. The host says so with its next beat.
@@ -209,6 +231,11 @@ impl Fleet {
                     let kept = attached.map(|of| KeptDag { choice, attachments: *of });
                     let result = kept.map_or(Ok(()), Err);
                     self.agent(id, AgentEvent::Stopped { name, card, serial, result });
+                }
+                AgentEffect::Keep(all) => {
+                    self.kept.entry(id.clone()).or_default().keep(self.now, all);
+                    let now = self.functions(id);
+                    self.agent(id, now);
                 }
                 AgentEffect::Remember(_) | AgentEffect::Stop { .. } => {}
                 AgentEffect::Withdraw(_) => {}

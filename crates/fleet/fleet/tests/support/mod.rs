@@ -1,6 +1,7 @@
 //! A fleet of the shipped catalogue, and what a test asks of it in few words.
 #![allow(dead_code)] // each test program uses its part
 
+pub mod functions;
 pub mod leading;
 
 use std::sync::OnceLock;

@@ -274,7 +274,7 @@ fn of_item(item: FleetItem) -> Result<FleetDag, ApiError> {
 
 impl Services {
     /// Reads a request. Without a parent of its own it has that of its batch.
-    async fn read(
+    pub(super) async fn read(
         &self,
         caller: &Caller,
         parent: &str,

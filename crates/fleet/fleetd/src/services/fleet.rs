@@ -1,31 +1,26 @@
 //! Hosts as operators register them, placement for schedulers of machines, and how the fleet is.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use snic_api::convert::{FieldProblem, Problems, name};
 use snic_api::error::ApiError;
 use snic_api::fleet_v1 as wire_v1;
 use snic_api::fleet_v1::fleet_service_server::FleetService;
 use snic_api::page::{PageRequest, Query};
-use snic_api::v1::ErrorReason;
-use snic_domain::{Caller, CardId, CardModel};
-use snic_fleet::placement::{CardConstraints, CardPolicy, CardSpec, HostSpec};
+use snic_domain::{Caller, CardId};
+use snic_fleet::placement::{CardSpec, HostSpec};
 use snic_fleet::protocol::{
-    DrainArea, FleetAsk, FleetCommand, FleetHost, FleetItem, FleetList, FleetName, FleetReply,
-    RequestId,
+    DrainArea, FleetCommand, FleetHost, FleetItem, FleetList, FleetName, FleetReply,
 };
 use snic_fleet::{HostId, RackId, ZoneId};
-use snic_front::fields::{repeat_of, request_id};
+use snic_front::fields::repeat_of;
 use snic_front::gate::caller;
 use tonic::{Request, Response};
 
 use super::watching::Events;
-use super::{RpcResult, Services, ask_of, number, unexpected};
+use super::{RpcResult, Services, reservations, unexpected};
 use crate::runner::Leadership;
 use crate::wire;
-
-/// Most hosts that FindHosts ranks.
-const HOSTS_MAX: u32 = 16;
 
 fn of_item(item: FleetItem) -> Result<FleetHost, ApiError> {
     match item {
@@ -35,7 +30,7 @@ fn of_item(item: FleetItem) -> Result<FleetHost, ApiError> {
 }
 
 /// Id of a host from its name, `hosts/{host}`.
-fn host(field: &str, text: &str) -> Result<HostId, FieldProblem> {
+pub(super) fn host(field: &str, text: &str) -> Result<HostId, FieldProblem> {
     let id = text.strip_prefix("hosts/").ok_or_else(|| {
         FieldProblem::name(field, format_args!("{text:.80?} is not hosts/<name>"))
     })?;
@@ -268,32 +263,7 @@ impl FleetService for Services {
         request: Request<wire_v1::FindHostsRequest>,
     ) -> RpcResult<wire_v1::FindHostsResponse> {
         let caller = caller(&request)?;
-        let request = request.into_inner();
-        let constraints = constraints(request.selector.unwrap_or_default())?;
-        let policy = policy(request.policy)?;
-        let most = match request.hosts_max {
-            0 => HOSTS_MAX,
-            most @ 1..=HOSTS_MAX => most,
-            most => {
-                let rule = format!("{most} is not allowed (allowed: 1 to {HOSTS_MAX})");
-                return Err(ApiError::in_field(ErrorReason::InvalidField, "hosts_max", rule).into());
-            }
-        };
-        let most = most as usize;
-        let command = FleetCommand::FindHosts { constraints, policy, dag: None, most };
-        match self.ask(&caller, None, command).await? {
-            FleetReply::Hosts(ranked) => {
-                let hosts = ranked.iter().map(|one| wire_v1::RankedHost {
-                    host: format!("hosts/{}", one.card.host),
-                    card: one.card.card.to_string(),
-                    ingress_left_bps: one.ingress_left.get(),
-                    functions_left: one.functions_left,
-                    preferred: one.is_preferred,
-                });
-                Ok(Response::new(wire_v1::FindHostsResponse { hosts: hosts.collect() }))
-            }
-            other => Err(unexpected(&other).into()),
-        }
+        Ok(Response::new(self.hosts_for_machine(&caller, request.into_inner()).await?))
     }
 
     async fn create_reservation(
@@ -301,25 +271,25 @@ impl FleetService for Services {
         request: Request<wire_v1::CreateReservationRequest>,
     ) -> RpcResult<wire_v1::CreateReservationResponse> {
         let caller = caller(&request)?;
-        let request = request.into_inner();
-        let reservation = reservation(&request.reservation_id)?;
-        let seconds = request.ttl.filter(|ttl| ttl.nanos == 0).map_or(0, |ttl| ttl.seconds);
-        let seconds = u32::try_from(seconds).unwrap_or(0);
-        if !(1..=86_400).contains(&seconds) {
-            let rule = "expected whole seconds, 1 s to 24 h";
-            return Err(ApiError::in_field(ErrorReason::InvalidField, "ttl", rule).into());
-        }
-        let constraints = constraints(request.selector.unwrap_or_default())?;
-        let policy = policy(request.policy)?;
-        let command = FleetCommand::Reserve { reservation, constraints, policy, seconds };
-        match self.for_tenant(&caller, &request.parent, Some(reservation), command).await? {
-            FleetReply::Reserved(card) => {
-                let host = format!("hosts/{}", card.host);
-                let card = card.card.to_string();
-                Ok(Response::new(wire_v1::CreateReservationResponse { host, card }))
-            }
-            other => Err(unexpected(&other).into()),
-        }
+        Ok(Response::new(self.reserve(&caller, request.into_inner()).await?))
+    }
+
+    async fn get_reservation(
+        &self,
+        request: Request<wire_v1::GetReservationRequest>,
+    ) -> RpcResult<wire_v1::GetReservationResponse> {
+        let caller = caller(&request)?;
+        let (tenant, id) = reservations::named("name", &request.into_inner().name)?;
+        let reservation = Some(self.reservation(&caller, tenant, id).await?);
+        Ok(Response::new(wire_v1::GetReservationResponse { reservation }))
+    }
+
+    async fn list_reservations(
+        &self,
+        request: Request<wire_v1::ListReservationsRequest>,
+    ) -> RpcResult<wire_v1::ListReservationsResponse> {
+        let caller = caller(&request)?;
+        Ok(Response::new(self.reservations(&caller, request.into_inner()).await?))
     }
 
     async fn renew_reservation(
@@ -328,9 +298,11 @@ impl FleetService for Services {
     ) -> RpcResult<wire_v1::RenewReservationResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
-        let command = FleetCommand::Renew(reservation(&request.reservation_id)?);
-        self.for_tenant(&caller, &request.parent, None, command).await?;
-        Ok(Response::new(wire_v1::RenewReservationResponse {}))
+        let id = reservations::number_of("reservation_id", &request.reservation_id)?;
+        let tenant = name::tenant("parent", &request.parent).map_err(ApiError::from)?;
+        self.for_tenant(&caller, Some(tenant.clone()), None, FleetCommand::Renew(id)).await?;
+        let reservation = Some(self.reservation(&caller, tenant, id).await?);
+        Ok(Response::new(wire_v1::RenewReservationResponse { reservation }))
     }
 
     async fn delete_reservation(
@@ -340,9 +312,10 @@ impl FleetService for Services {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let tenant = name::tenant("parent", &request.parent).map_err(ApiError::from)?;
-        let name = FleetName::Reservation(tenant, reservation(&request.reservation_id)?);
+        let id = reservations::number_of("reservation_id", &request.reservation_id)?;
+        let name = FleetName::Reservation(tenant.clone(), id);
         let command = FleetCommand::Delete { name, etag: None, force: false };
-        self.for_tenant(&caller, &request.parent, None, command).await?;
+        self.for_tenant(&caller, Some(tenant), None, command).await?;
         Ok(Response::new(wire_v1::DeleteReservationResponse {}))
     }
 
@@ -403,94 +376,6 @@ impl Services {
             other => Err(unexpected(&other)),
         }
     }
-
-    /// Asks for something of a tenant, on whose behalf a program starts machines.
-    async fn for_tenant(
-        &self,
-        caller: &Caller,
-        parent: &str,
-        id: Option<RequestId>,
-        command: FleetCommand,
-    ) -> Result<FleetReply, ApiError> {
-        let tenant = name::tenant("parent", parent).map_err(ApiError::from)?;
-        self.send(FleetAsk { tenant: Some(tenant), id, ..ask_of(caller, None, command) }).await
-    }
-}
-
-/// The number of a reservation.
-fn reservation(text: &str) -> Result<RequestId, ApiError> {
-    let uuid = request_id("reservation_id", text).map_err(ApiError::from)?;
-    uuid.as_deref().map(number).ok_or_else(|| ApiError::required("reservation_id"))
-}
-
-fn policy(policy: i32) -> Result<CardPolicy, ApiError> {
-    match wire_v1::Policy::try_from(policy) {
-        Ok(wire_v1::Policy::Unspecified | wire_v1::Policy::Pack) => Ok(CardPolicy::Pack),
-        Ok(wire_v1::Policy::Spread) => Ok(CardPolicy::Spread),
-        Ok(wire_v1::Policy::Headroom) => Ok(CardPolicy::Headroom),
-        Err(_) => {
-            let rule = format!("{policy} is not a known policy");
-            Err(ApiError::in_field(ErrorReason::InvalidField, "policy", rule))
-        }
-    }
-}
-
-/// Most values of each field of a selector: each is looked at for each host.
-const SELECTOR_VALUES_MAX: usize = 1_000;
-
-fn constraints(selector: wire_v1::Selector) -> Result<CardConstraints, ApiError> {
-    let mut problems = Problems::default();
-    let lists = [
-        ("models", selector.models.len()),
-        ("zones", selector.zones.len()),
-        ("racks", selector.racks.len()),
-        ("labels", selector.labels.len()),
-        ("hosts", selector.hosts.len()),
-        ("apart_from_hosts", selector.apart_from_hosts.len()),
-    ];
-    for (field, count) in lists {
-        if count > SELECTOR_VALUES_MAX {
-            let rule = format!("{count} values; at most {SELECTOR_VALUES_MAX} are allowed");
-            let _ =
-                problems.keep::<()>(Err(FieldProblem::invalid(format!("selector.{field}"), rule)));
-        }
-    }
-    problems.finish()?;
-    let mut problems = Problems::default();
-    let constraints = CardConstraints {
-        models: each(&mut problems, "models", &selector.models, |field, text| {
-            CardModel::new(text).map_err(|error| FieldProblem::invalid(field, error))
-        }),
-        zones: each(&mut problems, "zones", &selector.zones, |field, text| {
-            ZoneId::new(text).map_err(|error| FieldProblem::invalid(field, error))
-        }),
-        racks: each(&mut problems, "racks", &selector.racks, |field, text| {
-            RackId::new(text).map_err(|error| FieldProblem::invalid(field, error))
-        }),
-        labels: selector.labels,
-        hosts: each(&mut problems, "hosts", &selector.hosts, |field, text| host(&field, text)),
-        apart_from_hosts: each(
-            &mut problems,
-            "apart_from_hosts",
-            &selector.apart_from_hosts,
-            |field, text| host(&field, text),
-        ),
-        functions: selector.functions,
-        ..CardConstraints::default()
-    };
-    problems.finish().map(|()| constraints)
-}
-
-fn each<T: Ord>(
-    problems: &mut Problems,
-    list: &str,
-    texts: &[String],
-    parse: impl Fn(String, &str) -> Result<T, FieldProblem>,
-) -> BTreeSet<T> {
-    let parsed = texts.iter().enumerate().filter_map(|(index, text)| {
-        problems.keep(parse(format!("selector.{list}[{index}]"), text))
-    });
-    parsed.collect()
 }
 
 fn spec(host: wire_v1::Host) -> Result<HostSpec, ApiError> {

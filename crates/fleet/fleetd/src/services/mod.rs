@@ -12,6 +12,7 @@ pub(crate) mod page;
 mod policies;
 mod projects;
 mod replica;
+mod reservations;
 mod tenants;
 mod watching;
 

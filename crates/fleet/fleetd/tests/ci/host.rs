@@ -6,7 +6,7 @@ use std::time::Duration;
 use snic_api::connect::LOST_EPOCH_HEADER;
 use snic_api::fleet_v1::host_link_service_client::HostLinkServiceClient;
 use snic_api::fleet_v1::{FetchImageRequest, LinkRequest, LinkResponse};
-use snic_domain::{Bitstream, Digest};
+use snic_domain::{Bitstream, Digest, FunctionUse, KeptForTenant, KeptState};
 use snic_fleet::protocol::{Epoch, HostOrder, HostPolicies, Numbered, Provisions};
 use snic_fleet::{AgentEffect, AgentEvent, HostAgent};
 use tokio::sync::mpsc;
@@ -88,6 +88,7 @@ async fn serve(
     let mut beats = tokio::time::interval(Duration::from_millis(200));
     let none = HostPolicies::default(); // as after a start
     agent.handle(AgentEvent::Policies(none));
+    agent.handle(AgentEvent::Functions(FunctionUse::default()));
     loop {
         let mut events = vec![tokio::select! {
             _ = beats.tick() => AgentEvent::BeatDue,
@@ -135,6 +136,15 @@ async fn serve(
                     AgentEffect::SetPolicies(files) => {
                         let said = HostPolicies { number: files.number, refused: None };
                         events.push(AgentEvent::Policies(said));
+                    }
+                    AgentEffect::Keep(all) => {
+                        let state = |of: KeptForTenant| {
+                            let KeptForTenant { number, revision, used, .. } = of;
+                            (number, KeptState { revision, used, is_over: false })
+                        };
+                        let kept = all.into_iter().map(state).collect();
+                        let said = FunctionUse { kept, ..FunctionUse::default() };
+                        events.push(AgentEvent::Functions(said));
                     }
                     AgentEffect::Remember(_)
                     | AgentEffect::Stop { .. }

@@ -20,6 +20,7 @@ mod openssl;
 mod operators;
 mod policies;
 mod refusing;
+mod reservations;
 mod rig;
 #[cfg(feature = "s3")]
 #[allow(dead_code, reason = "shared with the tests of the store")]

@@ -185,6 +185,22 @@ fn the_program_says_that_etcd_is_full() {
             text.lines().any(|of| of.starts_with("snic_fleet_leader") && of.ends_with(" 1"))
         })
         .await;
+        // What the rules ask for, and only a leader has.
+        let is_there = |text: &str, of: &str| text.lines().any(|line| line.starts_with(of));
+        let names = [
+            "snic_fleet_evacuation_held_ratio",
+            "snic_fleet_hosts{condition=\"LOST\"",
+            "snic_fleet_dags_unplaced{",
+            "snic_fleet_queue{kind=\"calls\"",
+            "snic_fleet_reservations",
+            "snic_fleet_dags_moving",
+            "snic_fleet_etcd_duration_seconds_bucket{",
+        ];
+        eventually(async || {
+            let text = page(&address, "/metrics");
+            names.iter().all(|of| is_there(&text, of))
+        })
+        .await;
     }));
     assert!(program.0.try_wait().unwrap().is_none(), "it runs");
 }

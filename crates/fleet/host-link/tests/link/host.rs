@@ -13,7 +13,10 @@ use snic_controller::{
     AppliedPlace, AssignedCard, AssignedDag, AssignmentProgress, FleetChange, Provision,
     ProvisionName,
 };
-use snic_domain::{Bitstream, BitstreamId, CardId, DagAttachments, DagName, Digest, Form, Mapping};
+use snic_domain::{
+    Bitstream, BitstreamId, CardId, DagAttachments, DagName, Digest, Form, FunctionUse,
+    KeptForTenant, KeptState, Mapping,
+};
 use snic_fleet::protocol::{Attachments, CardFaults, Epoch, HostPolicies, Numbered, PolicyFiles};
 use snic_host_link::{HostFailure, LinkTls, LinkedHost};
 use tonic::Status;
@@ -47,6 +50,7 @@ struct Memory {
     fails_later: bool,
     holds: bool,
     attached: Attachments,
+    functions: FunctionUse,
     never_done: bool,
     /// Replies without an end that are under way.
     replies: Arc<AtomicUsize>,
@@ -256,6 +260,13 @@ impl LinkedHost for MemoryHost {
                 memory.dags.remove(&name);
                 memory.said.push(Said::Withdrawn(name));
             }
+            FleetChange::Keep(all) => {
+                let state = |of: KeptForTenant| {
+                    let KeptForTenant { number, revision, used, .. } = of;
+                    (number, KeptState { revision, used, is_over: false })
+                };
+                memory.functions.kept = all.into_iter().map(state).collect();
+            }
             FleetChange::Provide { what, number } => {
                 let name = match *what {
                     Provision::Tenant(tenant) => ProvisionName::Tenant(tenant.id),
@@ -302,6 +313,10 @@ impl LinkedHost for MemoryHost {
 
     async fn attachments(&self) -> Result<Attachments, HostFailure> {
         Ok(self.memory().attached.clone())
+    }
+
+    async fn functions(&self) -> Result<FunctionUse, HostFailure> {
+        Ok(self.memory().functions.clone())
     }
 
     async fn faults(&self) -> Result<BTreeMap<CardId, CardFaults>, HostFailure> {

@@ -11,7 +11,7 @@ use replica::{
     Authority, Orders, Replica, dag, image_for, image_of, name, provide, provide_for, put, removal,
 };
 use snic_api::fleet_v1::answer_request::Part;
-use snic_domain::{BitstreamId, DagAttachments};
+use snic_domain::{BitstreamId, DagAttachments, KeptForTenant, KeptState};
 use snic_fleet::protocol::{
     Attachments, Epoch, HostPolicies, HostReport, Numbered, OrderKind, attachments_digest,
 };
@@ -143,6 +143,35 @@ async fn whatever_leads_packets_to_a_dag_is_told() {
     host.bind(name(), 0);
     let none = [(name(), DagAttachments::default())].into();
     assert_eq!(report(&mut orders, told).await, (false, none), "what has changed");
+    link.stop().await;
+}
+
+/// An order of reservations reaches the controller, and the next beat says that it keeps them.
+#[tokio::test]
+async fn reservations_reach_the_controller_and_are_told() {
+    let authority = Authority::new();
+    let host = MemoryHost::new(&authority);
+    let mut replica = Replica::start(&authority).await;
+    let link = link(&[&replica], &host);
+    let mut orders = within(replica.linked()).await;
+    let of = KeptForTenant {
+        number: 7,
+        revision: 2,
+        tenant: name().tenant,
+        vm: None,
+        card: replica::card(),
+        functions: 4,
+        used: 1,
+        bandwidth: snic_domain::Bandwidth::from_gbps(1),
+        lasts: Duration::from_secs(60),
+    };
+    orders.send(5, 1, OrderKind::Keep(vec![of]));
+    let kept = |report| match report {
+        HostReport::Beat { functions, .. } => functions.and_then(|of| of.kept.get(&7).copied()),
+        _ => None,
+    };
+    let said = report(&mut orders, kept).await;
+    assert_eq!(said, KeptState { revision: 2, used: 1, is_over: false });
     link.stop().await;
 }
 

@@ -7,8 +7,8 @@ use snic_controller::{
     Reply, Request,
 };
 use snic_domain::{
-    Bitstream, BitstreamId, Caller, CardId, DagAttachments, DagName, Digest, NtType, NtTypeId,
-    RegionId, RegionState,
+    Bitstream, BitstreamId, Caller, CardId, DagAttachments, DagName, Digest, FunctionUse, NtType,
+    NtTypeId, RegionId, RegionState,
 };
 use snic_front::share::{CallerFlow, CallerLevel};
 
@@ -70,6 +70,14 @@ impl ControlPlane {
     /// The control plane has ended, or too many calls wait.
     pub async fn attachments(&self) -> Result<BTreeMap<DagName, DagAttachments>, ShellError> {
         self.read_for_fleet(Controller::attachments).await
+    }
+
+    /// Use of the host's functions by machines and reservations of the fleet.
+    ///
+    /// # Errors
+    /// The control plane has ended, or too many calls wait.
+    pub async fn function_use(&self) -> Result<FunctionUse, ShellError> {
+        self.read_for_fleet(Controller::function_use).await
     }
 
     /// Provisions of the fleet, with their numbers.

@@ -36,6 +36,7 @@ pub(crate) enum RecordKey {
     SavedContext(CardId, u32),
     Rule(RuleId),
     Binding(VmId),
+    Kept,
     Operation(OperationId),
     Request(RequestKey),
     Refused(DagName),
@@ -60,6 +61,7 @@ impl RecordKey {
             Self::Operation(id) => ResourceKey::Operation(id.clone()),
             Self::Meta
             | Self::Maintenance
+            | Self::Kept
             | Self::Explanation(_)
             | Self::ResidentContext(..)
             | Self::PendingErase(..)
@@ -99,9 +101,12 @@ impl RecordKey {
         match self {
             // A deletion is in the reads of whoever saw what was deleted, whose record says so.
             // Of records of usage only those of accounts tell a tenant anything before they are full pages, which are read from the store.
-            Self::Meta | Self::Uid(_) | Self::Revisions | Self::Deletion(_) | Self::Usage(_) => {
-                Audience::Operators
-            }
+            Self::Meta
+            | Self::Kept
+            | Self::Uid(_)
+            | Self::Revisions
+            | Self::Deletion(_)
+            | Self::Usage(_) => Audience::Operators,
             Self::Tenant(tenant)
             | Self::Dag(DagName { tenant, .. })
             | Self::Explanation(DagName { tenant, .. })
@@ -146,6 +151,7 @@ impl fmt::Display for RecordKey {
             Self::SavedContext(card, offset) => write!(f, "states/{card}/{offset:010}"),
             Self::Rule(id) => write!(f, "rules/{id}"),
             Self::Binding(vm) => write!(f, "bindings/{vm}"),
+            Self::Kept => f.write_str("kept"),
             Self::Operation(id) => write!(f, "operations/{id}"),
             Self::Request(RequestKey { caller, id }) => write!(f, "requests/{caller}/{id}"),
             Self::Refused(DagName { tenant, dag }) => write!(f, "refused/{tenant}/{dag}"),

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use snic_domain::{
     Bandwidth, Bitstream, BitstreamId, CardId, CardProfile, DagName, DagSpec, DagUid, Digest,
-    Mapping, NtNumber, NtType, NtTypeId, OperationId, RegionId, Rule, RuleId, Tenant, TenantId,
-    Timestamp, VmId,
+    KeptForTenant, Mapping, NtNumber, NtType, NtTypeId, OperationId, RegionId, Rule, RuleId,
+    Tenant, TenantId, Timestamp, VmId,
 };
 
 use crate::protocol::{AssignedCard, ControlError};
@@ -32,6 +32,13 @@ pub struct Maintenance {
     /// Operator who began it.
     pub by: String,
     pub since: Timestamp,
+}
+
+/// A reservation of the fleet, and its end by this host's clock.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptRecord {
+    pub of: KeptForTenant,
+    pub ends: Timestamp,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

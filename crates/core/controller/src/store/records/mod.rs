@@ -54,7 +54,8 @@ pub(crate) use kinds::{
     PastRejection, Placement, RegionRecord, RequestRecord, RuleRecord, TenantRecord, regions_of,
 };
 pub use kinds::{
-    Maintenance, PendingErase, Phase, RefusedRecord, ResidentContext, Stamp, StateRecord,
+    KeptRecord, Maintenance, PendingErase, Phase, RefusedRecord, ResidentContext, Stamp,
+    StateRecord,
 };
 
 use crate::protocol::{BindingRecord, ControlError, OperationRecord, ResourceKey};
@@ -93,6 +94,8 @@ pub(crate) enum Record {
     SavedContext(CardId, StateRecord),
     Rule(RuleRecord),
     Binding(BindingRecord),
+    /// Reservations of the fleet.
+    Kept(Vec<KeptRecord>),
     Operation(OperationRecord),
     Request(RequestKey, RequestRecord),
     Refused(RefusedRecord),
@@ -127,6 +130,7 @@ impl Record {
             }
             Self::Rule(record) => RecordKey::Rule(record.rule.id.clone()),
             Self::Binding(record) => RecordKey::Binding(record.spec.vm.clone()),
+            Self::Kept(_) => RecordKey::Kept,
             Self::Operation(record) => RecordKey::Operation(record.id.clone()),
             Self::Request(key, _) => RecordKey::Request(key.clone()),
             Self::Refused(record) => RecordKey::Refused(record.name.clone()),
@@ -179,6 +183,7 @@ impl Record {
             Self::SavedContext(_, record) => serde_json::to_vec(record),
             Self::Rule(record) => serde_json::to_vec(record),
             Self::Binding(record) => serde_json::to_vec(record),
+            Self::Kept(records) => serde_json::to_vec(records),
             Self::Operation(record) => serde_json::to_vec(record),
             Self::Request(_, record) => serde_json::to_vec(record),
             Self::Refused(record) => serde_json::to_vec(record),
@@ -221,6 +226,7 @@ impl Record {
             "states" => Self::SavedContext(path.card()?.0, read(key, value)?),
             "rules" => Self::Rule(read(key, value)?),
             "bindings" => Self::Binding(read(key, value)?),
+            "kept" => Self::Kept(read(key, value)?),
             "operations" => Self::Operation(read(key, value)?),
             "requests" => Self::Request(path.request()?, read(key, value)?),
             "refused" => Self::Refused(read(key, value)?),

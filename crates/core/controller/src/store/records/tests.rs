@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use snic_domain::{
-    BindingSpec, BindingTarget, DagSpec, Form, Mapping, NtTypeId, OperationId, Quota, Rule, RuleId,
-    Tenant, TenantId, Timestamp, VmId,
+    BindingSpec, BindingTarget, DagSpec, Form, KeptForTenant, Mapping, NtTypeId, OperationId,
+    Quota, Rule, RuleId, Tenant, TenantId, Timestamp, VmId,
 };
 
 use super::*;
@@ -30,6 +30,21 @@ fn at(nanos: u64) -> Timestamp {
 
 fn uid() -> snic_domain::DagUid {
     snic_domain::DagUid::new(3, 7).expect("a row")
+}
+
+fn kept() -> KeptRecord {
+    let of = KeptForTenant {
+        number: 7,
+        revision: 2,
+        tenant: name().tenant,
+        vm: None,
+        card: card(),
+        functions: 2,
+        used: 1,
+        bandwidth: snic_domain::Bandwidth::from_gbps(1),
+        lasts: Duration::from_secs(30),
+    };
+    KeptRecord { of, ends: at(9) }
 }
 
 fn context() -> ResidentContext {
@@ -132,6 +147,7 @@ fn all() -> Vec<Record> {
     let mut records = vec![
         Record::Meta(Meta { schema: LAYOUT, secret: 7, operations: 2 }),
         Record::Maintenance(maintenance),
+        Record::Kept(vec![kept()]),
         Record::Tenant(tenant),
         Record::Dag(Box::new(dag())),
         Record::Region(card(), RegionId(5), region),
@@ -194,6 +210,7 @@ fn keys_stay_as_they_are() {
         [
             "meta",
             "maintenance",
+            "kept",
             "tenants/acme",
             "dags/acme/web",
             "regions/card0/05",

@@ -105,6 +105,7 @@ fn fleet_change(change: &FleetChange) -> serde_json::Result<Vec<u8>> {
         }
         FleetChange::Provide { what, number } => list(("provide", what, number)),
         FleetChange::Retire { name, number } => list(("retire", name, number)),
+        FleetChange::Keep(all) => list(("keep", all)),
     }
 }
 

@@ -12,10 +12,10 @@ use snic_domain::limits::{
 use snic_domain::{
     Area, Bandwidth, BindingSpec, BindingTarget, Bitstream, BitstreamId, BoundFunction, ByteSize,
     ChainExplanation, Cycles, DagSpec, DagUid, Description, Digest, Embedding, EmbeddingKind, Form,
-    FormChoice, ID_CHARS_MAX, ImageSignature, Instance, MacAddress, Mapping, MemoryTraffic, Node,
-    NodeId, Notes, NtConfiguration, NtNumber, NtType, NtTypeId, OperationId, PortLimits, Quota,
-    RegionImage, RegionImages, RegionKind, Rejection, RejectionReason, Resource, Rule, RuleId,
-    Shortage, Slot, Stage, Tenant, Timestamp, Traffic, VirtualChain, VmId,
+    FormChoice, ID_CHARS_MAX, ImageSignature, Instance, KeptForTenant, MacAddress, Mapping,
+    MemoryTraffic, Node, NodeId, Notes, NtConfiguration, NtNumber, NtType, NtTypeId, OperationId,
+    PortLimits, Quota, RegionImage, RegionImages, RegionKind, Rejection, RejectionReason, Resource,
+    Rule, RuleId, Shortage, Slot, Stage, Tenant, Timestamp, Traffic, VirtualChain, VmId,
 };
 use snic_ports::store::{KEY_BYTES_MAX, check_record};
 
@@ -24,6 +24,7 @@ use crate::SET_ASIDE_MAX;
 use crate::decide::rows::DAG_INSTANCES_MAX;
 use crate::protocol::{AssignedCard, DagMoves, FieldViolation, OperationWork};
 use crate::state::dags::EXPLANATION_BYTES_MAX;
+use crate::state::kept::KEPT_MAX;
 
 /// Lengths of what is in a record, up to their limits.
 #[derive(Debug, Clone, Copy)]
@@ -363,6 +364,22 @@ fn rule(of: &Lengths) -> RuleRecord {
     }
 }
 
+/// A reservation with the longest names and numbers.
+fn kept(of: &Lengths) -> KeptRecord {
+    let of = KeptForTenant {
+        number: u64::MAX,
+        revision: u64::MAX,
+        tenant: of.id(0),
+        vm: Some(of.vm()),
+        card: of.id(0),
+        functions: u32::MAX,
+        used: u32::MAX,
+        bandwidth: Bandwidth::from_bps(u64::MAX),
+        lasts: Duration::MAX,
+    };
+    KeptRecord { of, ends: LATE }
+}
+
 /// One of each kind; errors have one each.
 fn all(of: &Lengths) -> Vec<Record> {
     let (card, region) = (of.id::<CardId>(0), RegionId(31));
@@ -375,6 +392,7 @@ fn all(of: &Lengths) -> Vec<Record> {
             by: of.id::<TenantId>(0).to_string(),
             since: LATE,
         }),
+        Record::Kept(vec![kept(of); KEPT_MAX]),
         Record::Tenant(tenant(of)),
         Record::NtType(nt(of)),
         Record::Bitstream(bitstream(of)),
@@ -529,6 +547,7 @@ fn kind(record: &Record) -> u8 {
         Record::Revisions(_) => 18,
         Record::Deletion(..) => 19,
         Record::Usage(_) => 20,
+        Record::Kept(_) => 21,
     }
 }
 
@@ -546,7 +565,7 @@ fn check(record: &Record) -> Result<(), TestCaseError> {
 fn each_kind_of_record_fits_the_store_at_its_longest() {
     let records = all(&LONGEST);
     let kinds: BTreeSet<u8> = records.iter().map(kind).collect();
-    assert_eq!(kinds.len(), 21, "{kinds:?}");
+    assert_eq!(kinds.len(), 22, "{kinds:?}");
     for record in &records {
         check(record).expect("it fits");
     }
