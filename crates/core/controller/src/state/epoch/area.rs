@@ -85,7 +85,7 @@ pub(super) fn per_bps(uses: &[AreaUse]) -> u64 {
 
 /// Area that a promise takes, in [`AREA_UNITS`], rounded down.
 pub(crate) fn area_of_promise(uses: &[AreaUse], promised: Bandwidth) -> u64 {
-    let area = u128::from(per_bps(uses)) * u128::from(promised.get()) >> AREA_BITS;
+    let area = (u128::from(per_bps(uses)) * u128::from(promised.get())) >> AREA_BITS;
     u64::try_from(area).unwrap_or(u64::MAX)
 }
 
