@@ -164,6 +164,7 @@ fn resources_have_types_and_patterns() {
         ("Operation", "operations/{operation}"),
         ("Project", "projects/{project}"),
         ("Region", "cards/{card}/regions/{region}"),
+        ("Reservation", "tenants/{tenant}/reservations/{reservation}"),
         ("Rule", "classificationRules/{rule}"),
         ("Tenant", "tenants/{tenant}"),
         ("VmBinding", "vmBindings/{uuid}"),

@@ -79,7 +79,7 @@ pub struct AllowedPlaces {
     #[arg(long = "rack", value_name = "RACK")]
     pub racks: Vec<String>,
     /// Host; repeat for several [default: all]
-    #[arg(long = "host", value_name = "HOST")]
+    #[arg(long = "on-host", value_name = "HOST")]
     pub hosts: Vec<String>,
     /// Host to keep apart from; repeat for several
     #[arg(long = "apart-from-host", value_name = "HOST")]

@@ -154,7 +154,7 @@ impl Set {
         Self { testbed, dags, refused, random }
     }
 
-    /// What is beyond promises may take the whole of a resource, as a promise may.
+    /// Lets traffic beyond promises take the whole of a resource, as a promise may.
     pub fn leave_no_headroom(&mut self) {
         let fairness = Fairness { headroom_percent: 0, ..Fairness::default() };
         let settings = ControllerSettings { fairness, ..ControllerSettings::default() };

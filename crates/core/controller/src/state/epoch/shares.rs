@@ -72,7 +72,7 @@ pub(super) fn time_share(engine: &Engine, flows: Range<usize>) -> u32 {
 /// One bit per second of a resource in the unit of [`used`].
 const ONE: u128 = Cost::ONE.raw() as u128;
 
-/// What a tenant's flows take of each resource now.
+/// Rates of a tenant's flows at each resource, times their costs there.
 fn used(engine: &Engine, flows: Range<usize>) -> BTreeMap<usize, u128> {
     let mut used: BTreeMap<usize, u128> = BTreeMap::new();
     let own = engine.topology().flows[flows.clone()].iter();
