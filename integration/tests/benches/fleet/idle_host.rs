@@ -7,7 +7,9 @@ use snic_controller::{
     AppliedPlace, AssignedCard, AssignedDag, AssignmentProgress, FleetChange, Provision,
     ProvisionName,
 };
-use snic_domain::{Bitstream, BitstreamId, CardId, DagName, Form, Mapping};
+use snic_domain::{
+    Bitstream, BitstreamId, CardId, DagName, Form, FunctionUse, KeptForTenant, KeptState, Mapping,
+};
 use snic_fleet::protocol::{Attachments, CardFaults, Epoch, HostPolicies, Numbered, PolicyFiles};
 use snic_host_link::{HostFailure, LinkTls, LinkedHost};
 
@@ -17,6 +19,7 @@ struct Stored {
     dags: BTreeMap<DagName, AssignedCard>,
     provisions: BTreeMap<ProvisionName, u64>,
     policies: HostPolicies,
+    kept: BTreeMap<u64, KeptState>,
 }
 
 /// In memory.
@@ -113,6 +116,13 @@ impl LinkedHost for IdleHost {
                 stored.provisions.insert(name, number);
             }
             FleetChange::Retire { name, .. } => drop(stored.provisions.remove(&name)),
+            FleetChange::Keep(all) => {
+                let state = |of: KeptForTenant| {
+                    let KeptForTenant { number, revision, used, .. } = of;
+                    (number, KeptState { revision, used, is_over: false })
+                };
+                stored.kept = all.into_iter().map(state).collect();
+            }
         }
         Ok(())
     }
@@ -130,6 +140,11 @@ impl LinkedHost for IdleHost {
 
     async fn attachments(&self) -> Result<Attachments, HostFailure> {
         Ok(Attachments::new())
+    }
+
+    async fn functions(&self) -> Result<FunctionUse, HostFailure> {
+        let kept = self.stored.lock().unwrap().kept.clone();
+        Ok(FunctionUse { bound: BTreeMap::new(), kept })
     }
 
     async fn faults(&self) -> Result<BTreeMap<CardId, CardFaults>, HostFailure> {

@@ -253,7 +253,17 @@ fn values_stay_as_they_are() {
     assert_eq!(fields("tenants/acme"), ["created", "generation", "number", "tenant", "updated"]);
     assert_eq!(
         fields("dags/acme/web"),
-        ["created", "generation", "name", "placement", "previous", "spec", "uid", "updated"]
+        [
+            "created",
+            "generation",
+            "name",
+            "placement",
+            "previous",
+            "spec",
+            "uid",
+            "unconfigured",
+            "updated"
+        ]
     );
     let placement = values["dags/acme/web"]["placement"].as_object().expect("an object");
     let placement: Vec<&str> = placement.keys().map(String::as_str).collect();
