@@ -13,6 +13,7 @@ mod machines;
 pub mod network;
 mod passing;
 mod policies;
+mod reserved;
 mod restore;
 #[allow(dead_code, reason = "shared with the benchmark of a fleet")]
 pub mod rig;
