@@ -36,7 +36,7 @@ impl Charged {
         if to > over {
             let over = time(over / step * step);
             return Err(format!(
-                "{} is not over and counted; the last step that is ends at {over}",
+                "{} is not over and counted; the last step that is over ends at {over}",
                 time(to)
             ));
         }
