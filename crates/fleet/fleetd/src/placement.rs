@@ -43,15 +43,20 @@ pub(crate) fn read(
         CardModel::new(text).map_err(|error| FieldProblem::invalid(field, error))
     };
     let constraints = CardConstraints {
-        zones: each(&mut problems, "zones", &wire.zones, |field, text| {
+        zones: each(&mut problems, "dag.placement.zones", &wire.zones, |field, text| {
             ZoneId::new(text).map_err(|error| FieldProblem::invalid(field, error))
         }),
-        racks: each(&mut problems, "racks", &wire.racks, |field, text| {
+        racks: each(&mut problems, "dag.placement.racks", &wire.racks, |field, text| {
             RackId::new(text).map_err(|error| FieldProblem::invalid(field, error))
         }),
-        hosts: each(&mut problems, "hosts", &wire.hosts, host),
-        apart_from_hosts: each(&mut problems, "apart_from_hosts", &wire.apart_from_hosts, host),
-        models: each(&mut problems, "card_models", &wire.card_models, model),
+        hosts: each(&mut problems, "dag.placement.hosts", &wire.hosts, host),
+        apart_from_hosts: each(
+            &mut problems,
+            "dag.placement.apart_from_hosts",
+            &wire.apart_from_hosts,
+            host,
+        ),
+        models: each(&mut problems, "dag.placement.card_models", &wire.card_models, model),
         labels: wire.host_labels.clone(),
         ..CardConstraints::default()
     };
@@ -80,15 +85,17 @@ fn order(of: i32) -> Result<CardPolicy, FieldProblem> {
     }
 }
 
-fn each<T: Ord>(
+/// Values of a list of a message; `list` is the list's path, which problems name.
+pub(crate) fn each<T: Ord>(
     problems: &mut Problems,
     list: &str,
     texts: &[String],
     parse: impl Fn(String, &str) -> Result<T, FieldProblem>,
 ) -> BTreeSet<T> {
-    let parsed = texts.iter().enumerate().filter_map(|(index, text)| {
-        problems.keep(parse(format!("dag.placement.{list}[{index}]"), text))
-    });
+    let parsed = texts
+        .iter()
+        .enumerate()
+        .filter_map(|(index, text)| problems.keep(parse(format!("{list}[{index}]"), text)));
     parsed.collect()
 }
 

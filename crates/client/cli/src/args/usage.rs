@@ -45,6 +45,16 @@ pub struct UsageQuery {
     /// Only of this card
     #[arg(long, value_name = "CARD")]
     pub card: Option<String>,
+    #[command(flatten)]
+    pub time: UsageTime,
+    /// Group to add up
+    #[arg(long, value_enum, default_value_t = UsageBy::Dag)]
+    pub by: UsageBy,
+}
+
+/// A range of time, and the steps in it.
+#[derive(Debug, Default, Args)]
+pub struct UsageTime {
     /// Only since then: a duration before now, such as 2h, or a time, such as
     /// 2026-01-31T12:00:00Z; without it, a day before --to
     #[arg(long, value_name = "TIME", value_parser = moment)]
@@ -55,9 +65,6 @@ pub struct UsageQuery {
     /// Length of a step, such as 10s, 1m or 1h; without it, the whole range is one step
     #[arg(long, value_name = "TIME")]
     pub step: Option<humantime::Duration>,
-    /// Group to add up
-    #[arg(long, value_enum, default_value_t = UsageBy::Dag)]
-    pub by: UsageBy,
 }
 
 /// Arguments behind `snicctl usage get`.
@@ -66,16 +73,8 @@ pub struct UsageGet {
     /// Tenant, or TENANT/DAG; without it, the own tenant
     #[arg(value_name = "TENANT[/DAG]")]
     pub account: Option<String>,
-    /// Only since then: a duration before now, such as 2h, or a time, such as
-    /// 2026-01-31T12:00:00Z; without it, a day before --to
-    #[arg(long, value_name = "TIME", value_parser = moment)]
-    pub from: Option<Moment>,
-    /// Only before then; same format as --from
-    #[arg(long, value_name = "TIME", value_parser = moment)]
-    pub to: Option<Moment>,
-    /// Length of a step, such as 10s, 1m or 1h; without it, the whole range is one step
-    #[arg(long, value_name = "TIME")]
-    pub step: Option<humantime::Duration>,
+    #[command(flatten)]
+    pub time: UsageTime,
 }
 
 /// Arguments behind `snicctl usage statement`.

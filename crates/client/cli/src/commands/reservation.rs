@@ -60,7 +60,7 @@ fn parent(session: &CliSession) -> Result<String, Failure> {
     }
 }
 
-/// Ranks hosts.
+/// Prints which hosts have room for a machine, and why the others have none.
 pub(super) async fn find(
     session: &mut CliSession,
     client: &Client,

@@ -13,7 +13,7 @@ use snic_client::{Failure, call, names};
 use super::CliSession;
 use crate::args::{
     DayStatement, Moment, SignedStatement, UsageBy, UsageExport, UsageFormat, UsageGet,
-    UsageOptions, UsageQuery, UsageVerb,
+    UsageOptions, UsageQuery, UsageTime, UsageVerb,
 };
 use crate::export::{self, Charged, Prices, UsageStatement};
 
@@ -32,7 +32,7 @@ pub async fn run(session: &mut CliSession, options: UsageOptions) -> Result<(), 
 
 /// Shows one account.
 async fn show(session: &mut CliSession, get: UsageGet) -> Result<(), Failure> {
-    let UsageGet { account, from, to, step } = get;
+    let UsageGet { account, time } = get;
     let own = session.tenant()?;
     let Some(account) = account.or_else(|| own.clone()) else {
         let hint = "name a tenant or TENANT/DAG, or set the tenant with --tenant";
@@ -43,7 +43,7 @@ async fn show(session: &mut CliSession, get: UsageGet) -> Result<(), Failure> {
         true => names::dag(&account, own.as_deref())?,
         false => names::tenant(&account)?,
     };
-    let UsageRange { from, to, step_seconds } = UsageRange::new(from, to, step)?;
+    let UsageRange { from, to, step_seconds } = UsageRange::new(&time)?;
     let request = GetUsageRequest { name, start_time: from, end_time: to, step_seconds };
     let reply = call!(session.client()?, usage.get_usage, request)?;
     session.output.one(&reply, views::account)
@@ -65,9 +65,7 @@ async fn state(session: &mut CliSession, statement: DayStatement) -> Result<(), 
         of: Some(of),
         dag: None,
         card: None,
-        from: None,
-        to: None,
-        step: None,
+        time: UsageTime::default(),
         by: UsageBy::Dag,
     };
     let usage = entries(session, &query, range).await?;
@@ -161,7 +159,7 @@ async fn charges(
 
 /// The time that is charged.
 fn charged(query: &UsageQuery) -> Result<Charged, Failure> {
-    let step = query.step.map_or(86_400, |step| step.as_secs());
+    let step = query.time.step.map_or(86_400, |step| step.as_secs());
     if !matches!(step, 3_600 | 86_400) {
         let hint = "charges are by --step 1h or --step 1d, which is what no --step means";
         return Err(Failure::usage(format!("a step of {step} s is no step of charges"), hint));
@@ -171,7 +169,7 @@ fn charged(query: &UsageQuery) -> Result<Charged, Failure> {
         return Err(Failure::usage("charges are of each DAG on each card", hint));
     }
     let now = seconds(SystemTime::now());
-    let [from, to] = [query.from, query.to].map(|at| at.map(|Moment(at)| seconds(at)));
+    let [from, to] = [query.time.from, query.time.to].map(|at| at.map(|Moment(at)| seconds(at)));
     Charged::new(from, to, step, now).map_err(|what| {
         Failure::usage(what, "give --from and --to as times, such as 2026-11-01T00:00:00Z")
     })
@@ -185,11 +183,7 @@ struct UsageRange {
 }
 
 impl UsageRange {
-    fn new(
-        from: Option<Moment>,
-        to: Option<Moment>,
-        step: Option<humantime::Duration>,
-    ) -> Result<Self, Failure> {
+    fn new(&UsageTime { from, to, step }: &UsageTime) -> Result<Self, Failure> {
         let step_seconds = step.map_or(0, |step| step.as_secs());
         if step.is_some() && step_seconds == 0 {
             let hint =
@@ -202,7 +196,7 @@ impl UsageRange {
 }
 
 fn range(query: &UsageQuery) -> Result<UsageRange, Failure> {
-    UsageRange::new(query.from, query.to, query.step)
+    UsageRange::new(&query.time)
 }
 
 /// All entries of a range.

@@ -58,7 +58,7 @@ pub fn reservations(all: &[Reservation], style: Style) -> String {
     table(style, &header, rows.collect())
 }
 
-/// One reservation.
+/// A reservation, field by field.
 pub fn reservation(of: &Reservation, style: Style) -> String {
     let functions = format!("{} ({} taken up)", of.functions, of.functions_used);
     let bandwidth =

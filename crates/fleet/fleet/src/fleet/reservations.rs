@@ -288,9 +288,7 @@ impl Fleet {
 
     /// Notes in the books of its card what a reservation still keeps.
     pub(super) fn keep_room(&mut self, of: &ReservedFunctions) {
-        let (functions, bandwidth) = (of.functions_left(), of.bandwidth_left());
-        let room = KeptRoom { vm: of.vm.clone(), functions, bandwidth };
-        let _ = self.inventory.keep(&of.card, (of.tenant.clone(), of.id), room);
+        let _ = self.inventory.keep(&of.card, (of.tenant.clone(), of.id), room_of(of));
     }
 
     pub(super) fn renew(
@@ -348,14 +346,10 @@ impl Fleet {
     ///
     /// The first difference, as text.
     pub(super) fn check_reservations(&self) -> Result<(), String> {
-        let room = |of: &ReservedFunctions| {
-            let (functions, bandwidth) = (of.functions_left(), of.bandwidth_left());
-            KeptRoom { vm: of.vm.clone(), functions, bandwidth }
-        };
         let wanted: BTreeMap<Name, (FleetCard, KeptRoom)> = self
             .reservations
             .all()
-            .map(|of| ((of.tenant.clone(), of.id), (of.card.clone(), room(of))))
+            .map(|of| ((of.tenant.clone(), of.id), (of.card.clone(), room_of(of))))
             .collect();
         let noted: BTreeMap<Name, (FleetCard, KeptRoom)> = self
             .inventory
@@ -485,4 +479,10 @@ impl Fleet {
             self.order_keep(now, &card.host, step);
         }
     }
+}
+
+/// Functions and bandwidth that a reservation still keeps.
+fn room_of(of: &ReservedFunctions) -> KeptRoom {
+    let (functions, bandwidth) = (of.functions_left(), of.bandwidth_left());
+    KeptRoom { vm: of.vm.clone(), functions, bandwidth }
 }

@@ -1,7 +1,5 @@
 //! Hosts for machines that are about to start, and what is reserved for these.
 
-use std::collections::BTreeSet;
-
 use snic_api::convert::{FieldProblem, Problems, binding, name, timestamp};
 use snic_api::error::ApiError;
 use snic_api::fleet_v1 as wire_v1;
@@ -19,6 +17,7 @@ use snic_front::fields::request_id;
 
 use super::fleet::host;
 use super::{Services, ask_of, number, tenant_of_list, unexpected};
+use crate::placement::each;
 
 /// Most hosts that FindHosts ranks.
 const HOSTS_MAX: u32 = 16;
@@ -141,7 +140,7 @@ impl Services {
         }
     }
 
-    /// One reservation.
+    /// A reservation by its tenant and number.
     pub(super) async fn reservation(
         &self,
         caller: &Caller,
@@ -319,20 +318,22 @@ fn constraints(selector: wire_v1::Selector) -> Result<CardConstraints, ApiError>
     problems.finish()?;
     let mut problems = Problems::default();
     let constraints = CardConstraints {
-        models: each(&mut problems, "models", &selector.models, |field, text| {
+        models: each(&mut problems, "selector.models", &selector.models, |field, text| {
             CardModel::new(text).map_err(|error| FieldProblem::invalid(field, error))
         }),
-        zones: each(&mut problems, "zones", &selector.zones, |field, text| {
+        zones: each(&mut problems, "selector.zones", &selector.zones, |field, text| {
             ZoneId::new(text).map_err(|error| FieldProblem::invalid(field, error))
         }),
-        racks: each(&mut problems, "racks", &selector.racks, |field, text| {
+        racks: each(&mut problems, "selector.racks", &selector.racks, |field, text| {
             RackId::new(text).map_err(|error| FieldProblem::invalid(field, error))
         }),
         labels: selector.labels,
-        hosts: each(&mut problems, "hosts", &selector.hosts, |field, text| host(&field, text)),
+        hosts: each(&mut problems, "selector.hosts", &selector.hosts, |field, text| {
+            host(&field, text)
+        }),
         apart_from_hosts: each(
             &mut problems,
-            "apart_from_hosts",
+            "selector.apart_from_hosts",
             &selector.apart_from_hosts,
             |field, text| host(&field, text),
         ),
@@ -340,18 +341,6 @@ fn constraints(selector: wire_v1::Selector) -> Result<CardConstraints, ApiError>
         ..CardConstraints::default()
     };
     problems.finish().map(|()| constraints)
-}
-
-fn each<T: Ord>(
-    problems: &mut Problems,
-    list: &str,
-    texts: &[String],
-    parse: impl Fn(String, &str) -> Result<T, FieldProblem>,
-) -> BTreeSet<T> {
-    let parsed = texts.iter().enumerate().filter_map(|(index, text)| {
-        problems.keep(parse(format!("selector.{list}[{index}]"), text))
-    });
-    parsed.collect()
 }
 
 #[cfg(test)]
