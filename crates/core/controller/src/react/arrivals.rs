@@ -105,7 +105,7 @@ pub(crate) fn programmed(core: &mut Core, tx: &mut Tx, id: &CardId, follows: Com
             let uid = entry.uid().raw();
             let own = windows.iter().filter(|end| end.uid == uid);
             let ends = own.map(|end| ((end.at.region, end.at.slot), end.is_lacking));
-            let is_news = entry.windows_ended(ends);
+            let is_news = entry.windows_ended(id, ends);
             drop(entry);
             if is_news {
                 core.dags.store(tx, &name);

@@ -1,10 +1,11 @@
 //! Configurations of NTs: they reach the card with the rows of their DAG, once.
 
 use snic_controller::{
-    AdmissionPolicy, Command, ControlError, ControllerSettings, IdleTaskPolicy, LogKind, Reply,
+    AdmissionPolicy, CardReport, Command, ControlError, ControllerSettings, Event, IdleTaskPolicy,
+    LogKind, Reply,
 };
 use snic_domain::{
-    Bandwidth, Bitstream, ConditionStatus, ConditionType, DagSpec, DagState, IdleTask,
+    Bandwidth, Bitstream, CardId, ConditionStatus, ConditionType, DagSpec, DagState, IdleTask,
     NtConfiguration, Slot,
 };
 use snic_tables::{CardCommand, ConfigurationWay, DagRow};
@@ -280,5 +281,27 @@ fn a_dag_that_leaves_a_task_without_its_configuration_is_ready_again() {
     world.ask(drain(region)).expect("there is another region");
     world.settle();
     assert_ne!(world.regions_of("acme/web")[0].0, region);
+    assert_eq!((world.state("acme/web"), configured(&world)), (DagState::Ready, HAS));
+}
+
+/// What an NT of another card did not take says nothing about the NTs of this one.
+#[test]
+fn a_dag_that_leaves_a_card_without_its_configuration_is_ready_on_another() {
+    let mut world = World::new();
+    with_windows(&mut world);
+    world.card().refuse = (0..4).map(|region| (region, 0)).collect();
+    world.ask(create("acme/web", told("nat", 5, "{}"))).expect("there is room");
+    world.settle();
+    assert_eq!((world.state("acme/web"), configured(&world)), (DagState::Degraded, LACKS));
+    let other = CardId::new("card1").expect("a label");
+    world.add_card(other.clone());
+    world.settle();
+    let report = CardReport::Lost { reason: "gone".into() };
+    world.handle(Event::Card { card: card_id(), report });
+    world.asked.clear();
+    world.cards.remove(&card_id());
+    world.ask(Command::RemoveCard { card: card_id() }).expect("it is lost");
+    world.settle();
+    assert_eq!(world.view("acme/web").mapping.expect("it has a place").card, other);
     assert_eq!((world.state("acme/web"), configured(&world)), (DagState::Ready, HAS));
 }

@@ -11,7 +11,7 @@ use super::place::PlacementState;
 use crate::decide::thread_use::threads_of;
 use crate::protocol::AssignedCard;
 use crate::state::meter::Meter;
-use crate::store::records::{DagRecord, Placement};
+use crate::store::records::{DagRecord, Placement, UnconfiguredNts};
 
 /// A placement that a DAG has no more: its rows and its reservation are to be given back.
 #[derive(Debug)]
@@ -47,8 +47,8 @@ pub(crate) struct DagEntry {
     broken: Option<Timestamp>,
     /// The card that the fleet assigned it to, which it does not leave.
     assigned: Option<AssignedCard>,
-    /// Regions and slots with NTs that did not take its configuration.
-    unconfigured: BTreeSet<(u8, u8)>,
+    /// NTs that did not take its configuration.
+    unconfigured: Option<UnconfiguredNts>,
     meter: Meter,
     /// Changes of its spec and its placements since it is known.
     changes: u64,
@@ -69,7 +69,7 @@ impl DagEntry {
             created,
             updated,
             assigned,
-            unconfigured: BTreeSet::new(),
+            unconfigured_nts: None,
         };
         Self::restore(record, None)
     }
@@ -93,7 +93,7 @@ impl DagEntry {
             conditions: Vec::new(),
             broken: None,
             assigned: record.assigned,
-            unconfigured: record.unconfigured,
+            unconfigured: record.unconfigured_nts,
             meter: Meter::default(),
             changes: 0,
         }
@@ -111,7 +111,7 @@ impl DagEntry {
             created: self.created,
             updated: self.updated,
             assigned: self.assigned.clone(),
-            unconfigured: self.unconfigured.clone(),
+            unconfigured_nts: self.unconfigured.clone(),
         }
     }
 
@@ -364,46 +364,52 @@ impl DagEntry {
     /// It gets a place; what is there serves until the card has the new one.
     pub fn begin(&mut self, next: Placement) {
         self.changes += 1;
-        if self.card().is_some_and(|card| *card != next.mapping.card) {
-            self.unconfigured.clear();
-        }
+        // On the same card they lack it until they are told again: its rows there may be as they were.
+        self.unconfigured.take_if(|nts| nts.card != next.mapping.card);
         self.place.begin(next);
     }
 
-    /// NTs in these regions and slots lack its configuration from now on, or do not; says whether that is news.
-    pub fn windows_ended(&mut self, ends: impl Iterator<Item = ((u8, u8), bool)>) -> bool {
-        let mut is_news = false;
-        for (at, is_lacking) in ends {
-            is_news |= match is_lacking {
-                true => self.unconfigured.insert(at),
-                false => self.unconfigured.remove(&at),
+    /// NTs in these regions and slots of its card lack its configuration from now on, or do not; says whether that is news.
+    pub fn windows_ended(
+        &mut self,
+        card: &CardId,
+        ends: impl Iterator<Item = ((u8, u8), bool)>,
+    ) -> bool {
+        let before = self.unconfigured.take();
+        let is_here = |nts: &&UnconfiguredNts| nts.card == *card;
+        let mut at = before.as_ref().filter(is_here).map(|nts| nts.at.clone()).unwrap_or_default();
+        for (window, is_lacking) in ends {
+            match is_lacking {
+                true => at.insert(window),
+                false => at.remove(&window),
             };
         }
-        is_news
+        let is_lacking = !at.is_empty();
+        self.unconfigured = is_lacking.then(|| UnconfiguredNts { card: card.clone(), at });
+        self.unconfigured != before
     }
 
     /// Whether no NT is known to lack its configuration.
     pub fn is_configured(&self) -> bool {
-        self.unconfigured.is_empty()
+        self.unconfigured.is_none()
     }
 
     /// Explanation which NTs lack its configuration, and what to do; nothing where all have it.
     pub fn lacking_configuration(&self) -> Option<String> {
         const NAMED: usize = 4;
-        let count = self.unconfigured.len();
-        let at = self.unconfigured.iter().take(NAMED);
+        let UnconfiguredNts { card, at } = self.unconfigured.as_ref()?;
+        let count = at.len();
+        let at = at.iter().take(NAMED);
         let mut at: Vec<String> =
             at.map(|(region, slot)| format!("region {region} slot {slot}")).collect();
         if count > NAMED {
             at.push(format!("{} more", count - NAMED));
         }
-        (count > 0).then(|| {
-            format!(
-                "{count} network tasks did not take their configuration and drop its packets: {}; \
-                 change the configuration, or delete the DAG and create it again",
-                at.join(", ")
-            )
-        })
+        Some(format!(
+            "{count} network tasks did not take their configuration and drop its packets, on card {card}: {}; \
+             change the configuration, have the operator drain these regions, or delete the DAG and create it again",
+            at.join(", ")
+        ))
     }
 
     /// The card has the desired placement: gives what served until now.

@@ -129,9 +129,18 @@ pub struct DagRecord {
     /// The card that the fleet assigned it to; `None`: it was created on this host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assigned: Option<AssignedCard>,
-    /// Regions and slots with NTs that did not take its configuration, and drop its packets.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub unconfigured: BTreeSet<(u8, u8)>,
+    /// NTs that did not take its configuration, and drop its packets; `None`: all took it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unconfigured_nts: Option<UnconfiguredNts>,
+}
+
+/// NTs of a card that did not take a DAG's configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnconfiguredNts {
+    /// The card.
+    pub card: CardId,
+    /// Regions and slots, never none.
+    pub at: BTreeSet<(u8, u8)>,
 }
 
 /// A DAG's place, with the rows that lead there.

@@ -51,7 +51,8 @@ use snic_usage::UsageRecord;
 pub(crate) use key::{Audience, RecordKey, RequestKey};
 pub(crate) use kinds::{
     BitstreamRecord, CardRecord, CreatedResource, DagRecord, DeletionRecord, Meta, NtRecord,
-    PastRejection, Placement, RegionRecord, RequestRecord, RuleRecord, TenantRecord, regions_of,
+    PastRejection, Placement, RegionRecord, RequestRecord, RuleRecord, TenantRecord,
+    UnconfiguredNts, regions_of,
 };
 pub use kinds::{
     KeptRecord, Maintenance, PendingErase, Phase, RefusedRecord, ResidentContext, Stamp,

@@ -74,7 +74,7 @@ fn dag() -> DagRecord {
         created: at(1),
         updated: at(2),
         assigned: None,
-        unconfigured: [(3, 1)].into(),
+        unconfigured_nts: Some(UnconfiguredNts { card: card(), at: [(3, 1)].into() }),
     }
 }
 
@@ -261,7 +261,7 @@ fn values_stay_as_they_are() {
             "previous",
             "spec",
             "uid",
-            "unconfigured",
+            "unconfigured_nts",
             "updated"
         ]
     );

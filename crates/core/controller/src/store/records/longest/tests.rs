@@ -162,9 +162,12 @@ impl Lengths {
             created: LATE,
             updated: LATE,
             assigned: Some(AssignedCard { card: self.id(0), serial: u64::MAX }),
-            unconfigured: (0..REGIONS_MAX as u8)
-                .flat_map(|region| (0..CHAIN_SLOTS_MAX as u8).map(move |slot| (region, slot)))
-                .collect(),
+            unconfigured_nts: Some(UnconfiguredNts {
+                card: self.id(0),
+                at: (0..REGIONS_MAX as u8)
+                    .flat_map(|region| (0..CHAIN_SLOTS_MAX as u8).map(move |slot| (region, slot)))
+                    .collect(),
+            }),
         }
     }
 
