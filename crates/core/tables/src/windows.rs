@@ -98,6 +98,35 @@ impl WindowChanges {
         }));
     }
 
+    /// Adds the configuration that a DAG's row names once more for NTs in some regions and slots, which did not take it; those that
+    /// are written anyway are not written twice. Says whether any is asked: its row and its instances may have changed.
+    pub fn repeat(
+        &mut self,
+        (active, target): (&TableImage, &TableImage),
+        configuration: &DagConfiguration,
+        at: &BTreeSet<(u8, u8)>,
+    ) -> bool {
+        let row = configuration.uid.row();
+        let names = ConfigurationInForce { uid: configuration.uid.raw(), tag: configuration.tag() };
+        let same = |image| Used::of(image, row).filter(|used| used.names == names);
+        let (Some(_), Some(after)) = (same(active), same(target)) else { return false };
+        let entries = entries(configuration.bytes()).unwrap_or_default();
+        let mut is_any = false;
+        for &slot in after.slots.iter().filter(|slot| at.contains(&(slot.region, slot.slot))) {
+            let is_written = |write: &WindowWrite| {
+                write.at == slot && write.configuration.uid == configuration.uid
+            };
+            if entries.iter().any(|entry| entry.number == slot.nt)
+                && !self.writes.iter().any(is_written)
+            {
+                let (keeps, configuration) = (names.none(), configuration.clone());
+                self.writes.push(WindowWrite { at: slot, keeps, configuration });
+                is_any = true;
+            }
+        }
+        is_any
+    }
+
     fn write(&mut self, before: Option<&Used>, after: &Used, configuration: &DagConfiguration) {
         // The bytes were made from valid entries, so there are none only where there are no bytes.
         let entries = entries(configuration.bytes()).unwrap_or_default();

@@ -210,9 +210,13 @@ fn rebuild_target(core: &mut Core, id: &CardId, regions: &[RegionId]) {
 
 /// A DAG whose rows the card has already needs no commit to be known as served.
 fn adopt_rows(core: &mut Core, id: &CardId, name: &DagName) {
+    let now = core.now();
     let card = core.cards.known_mut(id);
     let entry = core.dags.known(name);
     let uid = entry.uid();
+    if let Some(at) = entry.unconfigured_on(id) {
+        card.lacks_configuration(now, (name, uid), at.clone());
+    }
     let there = entry.targeted().filter(|p| !card.differs(name, rows::keys(uid, p)));
     match there.map(|placement| placement.serial) {
         Some(serial) => {

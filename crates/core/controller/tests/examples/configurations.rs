@@ -241,6 +241,15 @@ const LACKS: [Option<ConditionStatus>; 3] = [Some(ConditionStatus::False); 3];
 const HAS: [Option<ConditionStatus>; 3] =
     [None, Some(ConditionStatus::True), Some(ConditionStatus::True)];
 
+/// Lets so many seconds pass, in which the card answers.
+fn watch(world: &mut World, seconds: u32) {
+    for _ in 0..seconds {
+        world.run();
+        world.listen(1);
+    }
+    world.run();
+}
+
 /// Its packets are dropped, so it is not ready and its promise is broken, until a configuration is taken.
 #[test]
 fn a_dag_whose_task_takes_no_configuration_is_not_ready_and_its_creation_fails() {
@@ -248,7 +257,9 @@ fn a_dag_whose_task_takes_no_configuration_is_not_ready_and_its_creation_fails()
     with_windows(&mut world);
     world.card().refuse = (0..4).map(|region| (region, 0)).collect();
     let created = operation_id(world.ask(create("acme/web", told("nat firewall", 5, "{}"))));
-    deploy(&mut world, "acme/other", told("firewall", 5, "{}"));
+    world.ask(create("acme/other", told("firewall", 5, "{}"))).expect("there is room");
+    watch(&mut world, 5);
+    assert_eq!(world.state("acme/other"), DagState::Ready);
     let Some(Err(ControlError::Precondition { description, .. })) = world.ended(&created) else {
         panic!("{:?}", world.ended(&created));
     };
@@ -257,13 +268,40 @@ fn a_dag_whose_task_takes_no_configuration_is_not_ready_and_its_creation_fails()
     assert_eq!((world.state("acme/web"), configured(&world)), (DagState::Degraded, LACKS));
     assert!(kinds(&world).contains(&LogKind::PromiseBroken));
     world.restart();
-    world.settle();
+    watch(&mut world, 5);
     assert_eq!((world.state("acme/web"), configured(&world)), (DagState::Degraded, LACKS));
     world.card().refuse.clear();
     world.ask(update("acme/web", told("nat firewall", 5, r#"{"a":1}"#))).expect("it fits");
     world.settle();
     assert_eq!((world.state("acme/web"), configured(&world)), (DagState::Ready, HAS));
     assert_eq!(kinds(&world).last(), Some(&LogKind::PromiseKept));
+}
+
+/// An NT that is asked again and takes it serves without another request, also after a restart; one that never does is asked
+/// more and more seldom.
+#[test]
+fn a_task_that_refused_its_configuration_is_asked_again() {
+    for restarts in [false, true] {
+        let mut world = World::new();
+        with_windows(&mut world);
+        world.card().refuse = (0..4).map(|region| (region, 0)).collect();
+        world.ask(create("acme/web", told("nat", 5, "{}"))).expect("there is room");
+        watch(&mut world, 100);
+        assert_eq!((world.state("acme/web"), configured(&world)), (DagState::Degraded, LACKS));
+        assert_eq!(world.card().windows_written, 4, "at once, and after 10, 30 and 70 s");
+        let version = world.card().version;
+        if restarts {
+            world.restart();
+            watch(&mut world, 5);
+            assert_eq!(world.state("acme/web"), DagState::Degraded);
+        }
+        world.card().refuse.clear();
+        world.settle();
+        assert_eq!((world.state("acme/web"), configured(&world)), (DagState::Ready, HAS));
+        assert_eq!(world.card().windows_written, 5);
+        assert_eq!(world.card().version, version, "rows are as they were");
+        assert_eq!(kinds(&world).last(), Some(&LogKind::PromiseKept));
+    }
 }
 
 #[test]
@@ -275,7 +313,7 @@ fn a_dag_that_leaves_a_task_without_its_configuration_is_ready_again() {
     world.card().refuse = [(region, 0)].into();
     let update = update("acme/web", told("nat", 5, r#"{"a":1}"#));
     let updated = operation_id(world.ask(update));
-    world.settle();
+    watch(&mut world, 5);
     assert!(matches!(world.ended(&updated), Some(Err(ControlError::Precondition { .. }))));
     assert_eq!((world.state("acme/web"), configured(&world)), (DagState::Degraded, LACKS));
     world.ask(drain(region)).expect("there is another region");
@@ -291,11 +329,11 @@ fn a_dag_that_leaves_a_card_without_its_configuration_is_ready_on_another() {
     with_windows(&mut world);
     world.card().refuse = (0..4).map(|region| (region, 0)).collect();
     world.ask(create("acme/web", told("nat", 5, "{}"))).expect("there is room");
-    world.settle();
+    watch(&mut world, 5);
     assert_eq!((world.state("acme/web"), configured(&world)), (DagState::Degraded, LACKS));
     let other = CardId::new("card1").expect("a label");
     world.add_card(other.clone());
-    world.settle();
+    watch(&mut world, 5);
     let report = CardReport::Lost { reason: "gone".into() };
     world.handle(Event::Card { card: card_id(), report });
     world.asked.clear();

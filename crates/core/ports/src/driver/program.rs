@@ -184,7 +184,7 @@ impl Program {
         if context.known.is_some_and(|known| known.version != active) {
             return Ok(Some(Err(ProgramFailure::Refused { active })));
         }
-        if self.delta.is_empty() {
+        if self.delta.is_empty() && self.windows.is_idle() {
             return Ok(Some(Ok(active)));
         }
         card.trace_part(ProgramPart::Write);
@@ -221,7 +221,11 @@ impl Program {
     ) -> Result<ProgramOutcome, CardError> {
         let progress = self.windows.write(card, context)?;
         if progress == WindowProgress::Done {
-            self.stage = Stage::Rows(RowUpload { active, written: 0 });
+            // NTs that are asked again have rows already: there is nothing to commit.
+            self.stage = match self.delta.is_empty() {
+                true => Stage::Erasures { version: active },
+                false => Stage::Rows(RowUpload { active, written: 0 }),
+            };
         }
         self.after_window(progress, context);
         Ok(None)

@@ -85,6 +85,11 @@ impl WindowWriter {
         Self { changes, written: 0, erased: 0, words: None, encoded, sent: 0, busy: None }
     }
 
+    /// Whether there is nothing to do.
+    pub(super) fn is_idle(&self) -> bool {
+        self.changes.is_empty()
+    }
+
     /// Whether nothing is to be forgotten.
     pub(super) fn erases_nothing(&self) -> bool {
         self.changes.erasures.is_empty()

@@ -26,8 +26,8 @@ use snic_domain::{
 };
 use snic_planner::{Ledger, Objective};
 use snic_tables::{
-    CardCommand, CardCounters, CardSnapshot, ClassifierRow, GuardRow, ProgramFailure,
-    RateLimiterRow, RowKey, Table, Ticket, UnconfiguredNt,
+    CardCommand, CardCounters, CardSnapshot, ClassifierRow, ConfigurationWay, GuardRow,
+    ProgramFailure, RateLimiterRow, RowKey, Table, Ticket, UnconfiguredNt,
 };
 
 use crate::decide::rows::{DagColumns, RowPool};
@@ -474,6 +474,18 @@ impl CardMachine {
     /// After [`CardMachine::adopt`]: nothing that is right already is written again.
     pub fn compare_tables(&mut self) {
         self.tables.compare();
+    }
+
+    /// NTs of a DAG in these regions and slots did not take its configuration, as is known from before the card was read back.
+    pub fn lacks_configuration(
+        &mut self,
+        now: Timestamp,
+        dag: (&DagName, DagUid),
+        at: BTreeSet<(u8, u8)>,
+    ) {
+        if self.tables.configuration_way() == Some(ConfigurationWay::Windows) {
+            self.tables.lacks(now, dag, at);
+        }
     }
 
     /// Begins a commit of all that differs, if none is under way and it is time for it. `serial_of`

@@ -11,6 +11,8 @@
 //! commit is under way. When the card, read back, has a commit, the caller learns
 //! which placement each changed DAG has there, and whose rows are gone.
 
+mod refused;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use snic_domain::{DagName, DagUid, OperationId, RegionId, Timestamp};
@@ -21,6 +23,7 @@ use snic_tables::{
 
 use crate::decide::rows::{self, DagColumns};
 use crate::store::records::Placement;
+use refused::{DueDag, RefusedWindows};
 
 /// Consequences once the card has the rows of the target.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -94,7 +97,8 @@ pub(crate) struct Tables {
     active: TableImage,
     target: TableImage,
     /// Configurations that rows of DAGs of the target name, by row.
-    configurations: BTreeMap<u16, DagConfiguration>,
+    configurations: BTreeMap<u16, (DagName, DagConfiguration)>,
+    refused: RefusedWindows,
     /// Way in which NTs take them, as the card said when it was last asked.
     way: Option<ConfigurationWay>,
     /// Rows of DAGs whose placement changed since the last commit was begun: their NTs may have to be told.
@@ -167,7 +171,9 @@ impl Tables {
         let row = columns.uid.row();
         self.placed.insert(row);
         match &columns.configuration {
-            Some(configuration) => drop(self.configurations.insert(row, configuration.clone())),
+            Some(configuration) => {
+                self.configurations.insert(row, (name.clone(), configuration.clone()));
+            }
             None => drop(self.configurations.remove(&row)),
         }
         self.changed.insert(name.clone());
@@ -229,13 +235,17 @@ impl Tables {
         // waits for the commit goes on at once; sent to the card, an empty commit would only cost a round trip.
         let delta = self.active.delta_of_rows(&self.target, std::mem::take(&mut self.dirty));
         let changed = std::mem::take(&mut self.changed).into_iter();
-        let follows = Committed {
+        let mut follows = Committed {
             dags: changed.map(|name| (name.clone(), serial_of(&name))).collect(),
             removals: std::mem::take(&mut self.removals),
             windows: Vec::new(),
         };
         let told = std::mem::take(&mut self.placed);
-        if delta.is_empty() {
+        let mut windows = self.window_changes(&told);
+        if let Some(due) = self.refused.take_due(now) {
+            self.ask_again(&due, &mut windows, &mut follows, serial_of(&due.name));
+        }
+        if delta.is_empty() && windows.writes.is_empty() {
             return TableStep::Committed(follows);
         }
         let ticket = new_ticket();
@@ -243,7 +253,6 @@ impl Tables {
         let rates_only = follows == Committed::default()
             && delta.rows().all(|(key, _)| key.table == Table::RateLimiter);
         let dags = follows.dags.iter().map(|(name, _)| name.clone()).collect();
-        let windows = self.window_changes(&told);
         let written = windows.writes.iter().map(|one| (one.configuration.uid.raw(), one.at));
         let left = windows.erasures.iter().filter(|one| one.keeps.tag == 0);
         let changed = written.chain(left.map(|one| (one.keeps.uid, one.at)));
@@ -265,11 +274,57 @@ impl Tables {
         let mut changes = WindowChanges::default();
         if self.way == Some(ConfigurationWay::Windows) {
             for &row in rows {
-                let configuration = self.configurations.get(&row);
+                let configuration = self.configurations.get(&row).map(|(_, of)| of);
                 changes.add((&self.active, &self.target), row, configuration);
             }
         }
         changes
+    }
+
+    /// Adds a DAG's configuration for NTs that did not take it before, where its rows are still as they were then.
+    fn ask_again(
+        &mut self,
+        due: &DueDag,
+        windows: &mut WindowChanges,
+        follows: &mut Committed,
+        serial: Option<u64>,
+    ) {
+        let row = due.uid.row();
+        let same = |(_, of): &&(DagName, DagConfiguration)| of.uid == due.uid;
+        let configuration = self.configurations.get(&row).filter(same);
+        let asked = configuration.is_some_and(|(_, configuration)| {
+            windows.repeat((&self.active, &self.target), configuration, &due.at)
+        });
+        if !asked {
+            self.refused.remove(due.uid);
+        } else if !follows.dags.iter().any(|(name, _)| *name == due.name) {
+            follows.dags.push((due.name.clone(), serial));
+        }
+    }
+
+    /// NTs of a DAG in these regions and slots did not take its configuration, as is known from before the card was read back.
+    pub fn lacks(
+        &mut self,
+        now: Timestamp,
+        (name, uid): (&DagName, DagUid),
+        at: BTreeSet<(u8, u8)>,
+    ) {
+        self.refused.restore(now, (uid, name), at);
+    }
+
+    /// Notes what NTs said to a commit.
+    fn note_refusals(&mut self, now: Timestamp, windows: &[WindowEnd]) {
+        let mut by_dag: BTreeMap<u32, Vec<(WindowSlot, bool)>> = BTreeMap::new();
+        for end in windows {
+            by_dag.entry(end.uid).or_default().push((end.at, end.is_lacking));
+        }
+        for (uid, ends) in by_dag {
+            let uid = DagUid::from_raw(uid);
+            let of = self.configurations.get(&uid.row());
+            if let Some((name, _)) = of.filter(|(_, configuration)| configuration.uid == uid) {
+                self.refused.ended(now, (uid, name), ends.into_iter());
+            }
+        }
     }
 
     /// The configurations that rows of a delta name and the card does not hold.
@@ -278,7 +333,7 @@ impl Tables {
         let dags = delta.rows().filter(|(key, _)| key.table == Table::Dag);
         let new = dags
             .filter(|(key, words)| named(DagRow::decode(words)) != named(self.active.get(key.row)));
-        new.filter_map(|(key, _)| self.configurations.get(&key.row).cloned()).collect()
+        new.filter_map(|(key, _)| Some(self.configurations.get(&key.row)?.1.clone())).collect()
     }
 
     /// The card answered to a commit; `wait` says how long to wait after this many failures in a row.
@@ -298,6 +353,7 @@ impl Tables {
                 for end in &mut commit.follows.windows {
                     end.is_lacking = lacking.contains(&UnconfiguredNt { uid: end.uid, at: end.at });
                 }
+                self.note_refusals(now, &commit.follows.windows);
                 self.version = version;
                 self.figures.commits += 1;
                 self.figures.words_written += commit.delta.words() as u64;
@@ -344,6 +400,7 @@ impl Tables {
         self.placed.clear();
         self.target = TableImage::default();
         self.configurations.clear();
+        self.refused.clear();
     }
 
     /// Compares all rows: nothing that is right already is written again, and no DAG is told of but
@@ -384,7 +441,9 @@ impl Tables {
     /// When a commit is due that waits for nothing but its time.
     pub fn next_deadline(&self) -> Option<Timestamp> {
         let is_clean = self.dirty.is_empty() && self.changed.is_empty() && self.removals.is_empty();
-        (self.commit.is_none() && !is_clean).then_some(self.not_before)
+        let next = (!is_clean).then_some(self.not_before);
+        let again = self.refused.next().map(|next| next.max(self.not_before));
+        next.into_iter().chain(again).min().filter(|_| self.commit.is_none())
     }
 
     /// Every row in which the target differs from what the card has, or will have when the commit under

@@ -389,6 +389,11 @@ impl DagEntry {
         self.unconfigured != before
     }
 
+    /// Regions and slots of a card with NTs that lack its configuration.
+    pub fn unconfigured_on(&self, card: &CardId) -> Option<&BTreeSet<(u8, u8)>> {
+        self.unconfigured.as_ref().filter(|nts| nts.card == *card).map(|nts| &nts.at)
+    }
+
     /// Whether no NT is known to lack its configuration.
     pub fn is_configured(&self) -> bool {
         self.unconfigured.is_none()
@@ -406,8 +411,9 @@ impl DagEntry {
             at.push(format!("{} more", count - NAMED));
         }
         Some(format!(
-            "{count} network tasks did not take their configuration and drop its packets, on card {card}: {}; \
-             change the configuration, have the operator drain these regions, or delete the DAG and create it again",
+            "{count} network tasks did not take their configuration and drop its packets, on card {card}: {}; they are \
+             asked again from time to time; change the configuration, have the operator drain these regions, or delete \
+             the DAG and create it again",
             at.join(", ")
         ))
     }

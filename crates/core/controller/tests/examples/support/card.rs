@@ -107,6 +107,8 @@ pub struct TinyCard {
     pub configures: Option<ConfigurationWay>,
     /// Regions and slots with NTs that take no configuration by their windows.
     pub refuse: BTreeSet<(u8, u8)>,
+    /// Number of configurations that NTs were asked to take by their windows.
+    pub windows_written: usize,
     /// Whether NTs without a configuration pass packets on, as on a software card.
     pub passes_through: bool,
     pub guards: bool,
@@ -144,6 +146,7 @@ impl TinyCard {
             boot_id: 1,
             configures: Some(ConfigurationWay::Shell),
             refuse: BTreeSet::new(),
+            windows_written: 0,
             passes_through: false,
             guards: true,
             configured: Vec::new(),
@@ -185,7 +188,12 @@ impl TinyCard {
                         at: write.at,
                     })
                     .collect();
-                CardReport::Programmed { ticket, result: self.program(&delta), unconfigured }
+                self.windows_written += windows.writes.len();
+                let result = match delta.is_empty() && !windows.writes.is_empty() {
+                    true => Ok(self.version),
+                    false => self.program(&delta),
+                };
+                CardReport::Programmed { ticket, result, unconfigured }
             }
             CardCommand::Load { ticket, region, digest, chain } => {
                 self.chains.insert(digest, *self.lies.get(&digest).unwrap_or(&chain));

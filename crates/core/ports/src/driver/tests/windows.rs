@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use snic_domain::{Bandwidth, DagSpec, DagUid, NtConfiguration, NtNumber};
 use snic_tables::registers::{
-    CAPABILITIES, CAPABILITY_WINDOWS, NT_APPEND, NT_BEGIN, NT_DATA, NT_DATA_WORDS, NT_KEEP,
+    CAPABILITIES, CAPABILITY_WINDOWS, COMMIT, NT_APPEND, NT_BEGIN, NT_DATA, NT_DATA_WORDS, NT_KEEP,
     NT_TAKE, TABLE_VERSION, WINDOW, WINDOW_SELECT,
 };
 use snic_tables::{
-    CardCommand, CardReport, ConfigurationInForce, DagConfiguration, Ticket, UnconfiguredNt,
-    WindowChanges, WindowErasure, WindowSlot, WindowWrite,
+    CardCommand, CardReport, ConfigurationInForce, DagConfiguration, TableDelta, Ticket,
+    UnconfiguredNt, WindowChanges, WindowErasure, WindowSlot, WindowWrite,
 };
 
 use super::super::text_words;
@@ -235,4 +235,29 @@ fn the_window_is_chosen_in_each_step() {
     assert_eq!(reports, [programmed(1, 6)]);
     assert_eq!(held(&bench), [configuration.tag()]);
     assert!(bench.card.writes.iter().any(|(at, value)| *at == WINDOW_SELECT && *value == 0x201));
+}
+
+/// Its rows are there already, so nothing is committed.
+#[test]
+fn an_nt_is_asked_again_without_a_commit() {
+    let (mut bench, configuration) = (bench(), configuration(1));
+    bench.card.faults.window_refuses = Some(NT_TAKE);
+    let refused = vec![UnconfiguredNt { uid: uid().raw(), at: AT }];
+    program(&mut bench, 1, write(0, &configuration));
+    assert_eq!(run(&mut bench), [programmed_without(1, 6, refused.clone())]);
+    let again = |ticket| CardCommand::Program {
+        ticket: Ticket(ticket),
+        delta: TableDelta::default(),
+        configurations: Vec::new(),
+        windows: write(0, &configuration),
+        rates_only: false,
+    };
+    bench.session.submit(again(2), None);
+    assert_eq!(run(&mut bench), [programmed_without(2, 6, refused)]);
+    assert_eq!(held(&bench), [0; 0]);
+    bench.card.faults.window_refuses = None;
+    bench.session.submit(again(3), None);
+    assert_eq!(run(&mut bench), [programmed(3, 6)]);
+    assert_eq!(held(&bench), [configuration.tag()]);
+    assert_eq!(bench.card.writes.iter().filter(|(at, _)| *at == COMMIT).count(), 1);
 }

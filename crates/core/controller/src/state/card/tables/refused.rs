@@ -1,0 +1,167 @@
+//! NTs that did not take a DAG's configuration, and the time at which they are asked again.
+//!
+//! An NT may be a tenant's own and never answer, and a commit waits for it as long as the driver's patience lasts, with everybody's
+//! rows. So each DAG is asked more and more seldom, and no two DAGs of a card within [`SPACING`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use snic_domain::{DagName, DagUid, Timestamp};
+use snic_tables::WindowSlot;
+
+/// Time after the first refusal; twice as long after each further one.
+const FIRST_WAIT: Duration = Duration::from_secs(10);
+/// The longest time from one question to the next.
+const LONGEST_WAIT: Duration = Duration::from_secs(600);
+/// Least time between questions to the NTs of two DAGs of a card.
+const SPACING: Duration = Duration::from_secs(10);
+
+/// The NTs of one DAG.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct RefusedDag {
+    name: DagName,
+    at: BTreeSet<(u8, u8)>,
+    /// Refusals so far.
+    times: u32,
+    due: Timestamp,
+}
+
+/// A DAG whose NTs are asked again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct DueDag {
+    pub uid: DagUid,
+    pub name: DagName,
+    /// Their regions and slots.
+    pub at: BTreeSet<(u8, u8)>,
+}
+
+/// NTs of a card that did not take configurations.
+#[derive(Debug, Default)]
+pub(super) struct RefusedWindows {
+    dags: BTreeMap<DagUid, RefusedDag>,
+    /// No question before.
+    not_before: Timestamp,
+}
+
+const fn wait(times: u32) -> Duration {
+    let doubled =
+        FIRST_WAIT.saturating_mul(1 << if times > 7 { 6 } else { times.saturating_sub(1) });
+    if doubled.as_nanos() > LONGEST_WAIT.as_nanos() { LONGEST_WAIT } else { doubled }
+}
+
+impl RefusedWindows {
+    /// A commit ended at these windows of a DAG; with each is said whether its NT lacks the configuration.
+    pub fn ended(
+        &mut self,
+        now: Timestamp,
+        (uid, name): (DagUid, &DagName),
+        ends: impl Iterator<Item = (WindowSlot, bool)>,
+    ) {
+        let new = || RefusedDag { name: name.clone(), at: BTreeSet::new(), times: 0, due: now };
+        let of = self.dags.entry(uid).or_insert_with(new);
+        let mut is_refused = false;
+        for (WindowSlot { region, slot, .. }, is_lacking) in ends {
+            is_refused |= is_lacking;
+            match is_lacking {
+                true => of.at.insert((region, slot)),
+                false => of.at.remove(&(region, slot)),
+            };
+        }
+        if is_refused {
+            of.times += 1;
+            of.due = now + wait(of.times);
+        }
+        if of.at.is_empty() {
+            self.dags.remove(&uid);
+        }
+    }
+
+    /// These NTs of a DAG did not take its configuration, as the store says.
+    pub fn restore(
+        &mut self,
+        now: Timestamp,
+        (uid, name): (DagUid, &DagName),
+        at: BTreeSet<(u8, u8)>,
+    ) {
+        let due = now + wait(1);
+        self.dags.insert(uid, RefusedDag { name: name.clone(), at, times: 1, due });
+    }
+
+    /// Forgets all of a DAG.
+    pub fn remove(&mut self, uid: DagUid) {
+        self.dags.remove(&uid);
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.dags.clear();
+    }
+
+    /// When the next NTs are to be asked.
+    pub fn next(&self) -> Option<Timestamp> {
+        self.dags.values().map(|of| of.due.max(self.not_before)).min()
+    }
+
+    /// The DAG whose NTs are asked now, if one is due: that which has waited for longest. It counts as asked.
+    pub fn take_due(&mut self, now: Timestamp) -> Option<DueDag> {
+        if self.not_before > now {
+            return None;
+        }
+        let due = self.dags.iter_mut().filter(|(_, of)| of.due <= now);
+        let (uid, of) = due.min_by_key(|(_, of)| of.due)?;
+        of.due = now + wait(of.times);
+        self.not_before = now + SPACING;
+        Some(DueDag { uid: *uid, name: of.name.clone(), at: of.at.clone() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use snic_domain::NtNumber;
+
+    use super::*;
+    use crate::fixtures::name;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_secs(seconds)
+    }
+
+    fn uid(row: u16) -> DagUid {
+        DagUid::new(row, 1).expect("it fits")
+    }
+
+    const fn end(region: u8, is_lacking: bool) -> (WindowSlot, bool) {
+        (WindowSlot { region, slot: 1, nt: NtNumber(1) }, is_lacking)
+    }
+
+    #[test]
+    fn who_refuses_again_is_asked_more_and_more_seldom() {
+        let mut refused = RefusedWindows::default();
+        let (mut now, mut waits) = (0, Vec::new());
+        for _ in 0..9 {
+            refused.ended(at(now), (uid(1), &name("a")), [end(3, true)].into_iter());
+            let next = refused.next().expect("it is asked again");
+            waits.push(next.since(at(now)).as_secs());
+            now = next.as_nanos() / 1_000_000_000;
+            let due = refused.take_due(at(now)).expect("it is due");
+            assert_eq!((due.uid, due.at), (uid(1), [(3, 1)].into()));
+        }
+        assert_eq!(waits, [10, 20, 40, 80, 160, 320, 600, 600, 600]);
+        refused.ended(at(now), (uid(1), &name("a")), [end(3, false)].into_iter());
+        assert_eq!(refused.next(), None);
+    }
+
+    #[test]
+    fn no_two_dags_are_asked_at_once_and_the_one_that_waited_for_longest_is_first() {
+        let mut refused = RefusedWindows::default();
+        for row in [2, 1, 3] {
+            let of = (uid(row), &name("a"));
+            refused.ended(at(row.into()), of, [end(row as u8, true)].into_iter());
+        }
+        let mut asked = Vec::new();
+        for now in 0..40 {
+            asked.extend(refused.take_due(at(now)).map(|due| (now, due.uid.row())));
+        }
+        assert_eq!(asked, [(11, 1), (21, 2), (31, 3)]);
+    }
+}
