@@ -155,6 +155,11 @@ impl SimCard {
         self.plane.regions.get(region.index()).map(|region| region.reported.nts).unwrap_or_default()
     }
 
+    /// Configurations that NTs did not take since the card has power.
+    pub fn refused_configurations(&self) -> u64 {
+        self.windows.as_ref().map_or(0, NtWindows::refusals)
+    }
+
     /// Configurations that NTs took by their windows.
     pub fn held_configurations(&self) -> Vec<HeldConfiguration> {
         self.windows.as_ref().map(NtWindows::held).unwrap_or_default()

@@ -18,6 +18,8 @@ pub struct Faults {
     pub state_hangs: f64,
     /// A commit never ends, until the card loses power.
     pub commit_hangs: f64,
+    /// An NT does not take a configuration by its window.
+    pub window_refuses: f64,
     /// An access to a register finds the card lost; it stays so until it is opened again.
     pub card_lost: f64,
 }
@@ -59,6 +61,10 @@ impl FaultRng {
 
     pub(crate) fn commit_hangs(&mut self) -> bool {
         self.hit(self.faults.commit_hangs)
+    }
+
+    pub(crate) fn window_refuses(&mut self) -> bool {
+        self.hit(self.faults.window_refuses)
     }
 
     pub(crate) fn card_lost(&mut self) -> bool {

@@ -184,13 +184,22 @@ impl SimCard {
         } else if let Some((number, register)) = page(at, REGIONS, REGION_PAGE) {
             self.write_region(number, register, value);
         } else if let Some(register) = in_window(at) {
-            self.windows.iter_mut().for_each(|windows| windows.write(register, value));
+            self.write_window(register, value);
         } else if at >= DAG_LATENCY {
             self.plane.latencies.write(at, value);
         } else {
             self.write_control(at, value);
         }
         Ok(())
+    }
+
+    fn write_window(&mut self, register: Address, value: u32) {
+        let Some(windows) = &mut self.windows else { return };
+        if (register, value) == (NT_COMMAND, NT_TAKE) && self.fault_rng.window_refuses() {
+            windows.refuse();
+        } else {
+            windows.write(register, value);
+        }
     }
 
     fn write_control(&mut self, at: Address, value: u32) {

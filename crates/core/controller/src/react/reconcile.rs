@@ -6,7 +6,10 @@
 //! no row leads to the region, and rows are only written while it holds what they need. What chains
 //! keep for DAGs is saved before a load and restored before rows are written: see `residency`.
 
+use std::collections::BTreeMap;
+
 use snic_domain::{CardId, DagName, RegionId};
+use snic_tables::CardCommand;
 
 use crate::place::residency::{LoadReadiness, Residency};
 use crate::place::{
@@ -84,7 +87,28 @@ fn program(core: &mut Core, tx: &mut Tx, id: &CardId) {
         TableStep::Committed(follows) => arrivals::programmed(core, tx, id, follows),
         TableStep::Commit { command, dags } => {
             dags.iter().for_each(|name| work::start(core, name));
+            note_asked(core, tx, id, &command, &dags);
             tx.card(id.clone(), command);
+        }
+    }
+}
+
+/// Stores which NTs a commit tells configurations: if the daemon ends before they have answered, nobody else knows what they said.
+fn note_asked(core: &mut Core, tx: &mut Tx, id: &CardId, command: &CardCommand, dags: &[DagName]) {
+    let CardCommand::Program { windows, .. } = command else { return };
+    let mut asked: BTreeMap<u32, Vec<(u8, u8)>> = BTreeMap::new();
+    for write in &windows.writes {
+        let of = asked.entry(write.configuration.uid.raw()).or_default();
+        of.push((write.at.region, write.at.slot));
+    }
+    if asked.is_empty() {
+        return;
+    }
+    for name in dags {
+        let Some(entry) = core.dags.get(name) else { continue };
+        let Some(at) = asked.remove(&entry.uid().raw()) else { continue };
+        if core.dags.known_mut(name).ask_nts(id, at.into_iter()) {
+            core.dags.store(tx, name);
         }
     }
 }

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use snic_domain::{
     Bandwidth, CardId, CardProfile, ConditionStatus, DagName, DagUid, DeviceReading, RegionId,
 };
-use snic_tables::{CardReport, CardSnapshot, DagRow, RateLimiterRow, TableImage, Ticket};
+use snic_tables::{
+    CardReport, CardSnapshot, ConfigurationWay, DagRow, RateLimiterRow, TableImage, Ticket,
+};
 
 use crate::decide::rows;
 use crate::place::classification;
@@ -212,15 +214,22 @@ fn rebuild_target(core: &mut Core, id: &CardId, regions: &[RegionId]) {
 fn adopt_rows(core: &mut Core, id: &CardId, name: &DagName) {
     let now = core.now();
     let card = core.cards.known_mut(id);
+    if card.tables().configuration_way() != Some(ConfigurationWay::Windows) {
+        // Another device may be in its place, whose shell takes them.
+        core.dags.known_mut(name).forget_nts();
+    }
     let entry = core.dags.known(name);
     let uid = entry.uid();
-    if let Some(at) = entry.unconfigured_on(id) {
-        card.lacks_configuration(now, (name, uid), at.clone());
-    }
     let there = entry.targeted().filter(|p| !card.differs(name, rows::keys(uid, p)));
     match there.map(|placement| placement.serial) {
         Some(serial) => {
-            core.dags.known_mut(name).set_active(Some(serial));
+            let mut entry = core.dags.known_mut(name);
+            entry.set_active(Some(serial));
+            let lacking = entry.doubt_nts(id);
+            drop(entry);
+            if !lacking.is_empty() {
+                card.lacks_configuration(now, (name, uid), lacking);
+            }
         }
         None => card.touch(name),
     }

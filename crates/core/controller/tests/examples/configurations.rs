@@ -298,10 +298,36 @@ fn a_task_that_refused_its_configuration_is_asked_again() {
         world.card().refuse.clear();
         world.settle();
         assert_eq!((world.state("acme/web"), configured(&world)), (DagState::Ready, HAS));
-        assert_eq!(world.card().windows_written, 5);
+        assert_eq!(world.card().windows_written, 5 + usize::from(restarts));
         assert_eq!(world.card().version, version, "rows are as they were");
         assert_eq!(kinds(&world).last(), Some(&LogKind::PromiseKept));
     }
+}
+
+/// The daemon dies after a task refused its configuration, and before it heard so. Nobody but the daemon knows, so what it was about
+/// to ask is stored before it asks.
+#[test]
+fn a_refusal_that_the_daemon_did_not_live_to_hear_is_not_taken_for_consent() {
+    let mut world = World::new();
+    with_windows(&mut world);
+    world.card().refuse = (0..4).map(|region| (region, 0)).collect();
+    world.ask(create("acme/web", told("nat", 5, "{}"))).expect("there is room");
+    let tells = |command: &CardCommand| matches!(command, CardCommand::Program { windows, .. } if !windows.writes.is_empty());
+    while !world.asked.front().is_some_and(|(_, command)| tells(command)) {
+        world.search();
+        if !world.asked.front().is_some_and(|(_, command)| tells(command)) {
+            world.answer_one().expect("its rows come");
+        }
+    }
+    let (_, command) = world.asked.pop_front().expect("it was just seen");
+    drop(world.card().answer(command));
+    world.restart();
+    world.run();
+    assert_eq!((world.state("acme/web"), configured(&world)), (DagState::Degraded, LACKS));
+    assert_eq!(world.card().windows_written, 2, "it is asked again at once");
+    world.card().refuse.clear();
+    world.settle();
+    assert_eq!((world.state("acme/web"), configured(&world)), (DagState::Ready, HAS));
 }
 
 #[test]

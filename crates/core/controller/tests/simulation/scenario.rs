@@ -544,6 +544,7 @@ impl Run {
             state_hangs: odds(0.1),
             commit_hangs: odds(0.02),
             card_lost: odds(0.0005),
+            window_refuses: odds(0.1),
             region_reports_other_nts: odds(0.1),
         };
         self.world.note(format_args!("{faults:?}"));

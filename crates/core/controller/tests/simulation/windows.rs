@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use snic_controller::DagView;
-use snic_domain::{NtCode, RegionId};
+use snic_domain::{DagState, NtCode, RegionId};
 use snic_ports::card::windows::HeldConfiguration;
 use snic_tables::{ChainRow, DagRow, InstanceRow, NONE, StageRow, Table, TableImage};
 
@@ -57,10 +57,13 @@ pub fn check_quiet(world: &World) -> u64 {
 }
 
 /// At any time: of each row with a configuration that the card's active tables have, some NT has it, and so have all NTs of
-/// the same type that its packets meet.
+/// the same type that its packets meet. Where NTs refused some, that is asked of DAGs that are said to be ready.
 pub fn check(world: &mut World) {
     if !world.card.has_windows() {
         return;
+    }
+    if world.card.refused_configurations() > 0 {
+        return check_ready(world);
     }
     let tables = world.card.active_tables();
     let held = held(world);
@@ -80,6 +83,19 @@ pub fn check(world: &mut World) {
             let place = (region, slot, dag.uid, dag.configuration);
             assert!(held.contains(&place), "{place:?} is missing\n{}", world.log);
         }
+    }
+}
+
+/// While nothing is on its way: no DAG is said to be ready whose packets meet an NT that lacks its configuration.
+fn check_ready(world: &World) {
+    if !world.is_quiet() {
+        return;
+    }
+    let (wanted, held) = (wanted(world), held(world));
+    let missing: BTreeSet<u32> = wanted.difference(&held).map(|&(_, _, uid, _)| uid).collect();
+    for dag in world.controller.dags(None) {
+        let is_wrong = dag.state == DagState::Ready && missing.contains(&dag.uid.raw());
+        assert!(!is_wrong, "{} is ready without its configuration\n{}", dag.name, world.log);
     }
 }
 

@@ -21,6 +21,7 @@ pub struct NtWindows {
     select: u32,
     /// Slots that have an NT, in regions that are loaded.
     windows: BTreeMap<Place, NtWindow>,
+    refusals: u64,
 }
 
 /// The window of one NT.
@@ -105,6 +106,20 @@ impl NtWindows {
             }
             _ => {}
         }
+    }
+
+    /// The NT whose window is shown does not do what it is told, and holds what it held.
+    pub fn refuse(&mut self) {
+        self.refusals += 1;
+        let shown = self.shown();
+        if let Some(window) = shown.and_then(|shown| self.windows.get_mut(&shown)) {
+            (window.status, window.begun) = (NT_REFUSED, None);
+        }
+    }
+
+    /// Number of times that an NT was made to refuse.
+    pub const fn refusals(&self) -> u64 {
+        self.refusals
     }
 
     /// All configurations that NTs hold.

@@ -26,8 +26,8 @@ use snic_domain::{
 };
 use snic_planner::{Ledger, Objective};
 use snic_tables::{
-    CardCommand, CardCounters, CardSnapshot, ClassifierRow, ConfigurationWay, GuardRow,
-    ProgramFailure, RateLimiterRow, RowKey, Table, Ticket, UnconfiguredNt,
+    CardCommand, CardCounters, CardSnapshot, ClassifierRow, GuardRow, ProgramFailure,
+    RateLimiterRow, RowKey, Table, Ticket, UnconfiguredNt,
 };
 
 use crate::decide::rows::{DagColumns, RowPool};
@@ -483,9 +483,7 @@ impl CardMachine {
         dag: (&DagName, DagUid),
         at: BTreeSet<(u8, u8)>,
     ) {
-        if self.tables.configuration_way() == Some(ConfigurationWay::Windows) {
-            self.tables.lacks(now, dag, at);
-        }
+        self.tables.lacks(now, dag, at);
     }
 
     /// Begins a commit of all that differs, if none is under way and it is time for it. `serial_of`

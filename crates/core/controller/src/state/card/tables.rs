@@ -242,7 +242,7 @@ impl Tables {
         };
         let told = std::mem::take(&mut self.placed);
         let mut windows = self.window_changes(&told);
-        if let Some(due) = self.refused.take_due(now) {
+        for due in self.refused.take_due(now) {
             self.ask_again(&due, &mut windows, &mut follows, serial_of(&due.name));
         }
         if delta.is_empty() && windows.writes.is_empty() {

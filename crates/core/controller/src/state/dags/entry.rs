@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use snic_domain::{
     Bandwidth, CardId, Condition, ConditionStatus, ConditionType, DagName, DagSpec, DagUid,
-    Explanation, Infeasible, Notes, NtTypeId, OperationId, TenantId, Timestamp,
+    Explanation, Infeasible, NodeId, Notes, NtTypeId, OperationId, TenantId, Timestamp,
 };
 
 use super::place::PlacementState;
@@ -49,9 +49,16 @@ pub(crate) struct DagEntry {
     assigned: Option<AssignedCard>,
     /// NTs that did not take its configuration.
     unconfigured: Option<UnconfiguredNts>,
+    /// NTs that are told its configuration by the commit under way: whether they took it is not known yet.
+    asked: Option<UnconfiguredNts>,
     meter: Meter,
     /// Changes of its spec and its placements since it is known.
     changes: u64,
+}
+
+/// Regions and slots of NTs, where they are of this card.
+fn windows_on(nts: Option<UnconfiguredNts>, card: &CardId) -> BTreeSet<(u8, u8)> {
+    nts.filter(|nts| nts.card == *card).map(|nts| nts.at).unwrap_or_default()
 }
 
 impl DagEntry {
@@ -94,6 +101,7 @@ impl DagEntry {
             broken: None,
             assigned: record.assigned,
             unconfigured: record.unconfigured_nts,
+            asked: None,
             meter: Meter::default(),
             changes: 0,
         }
@@ -111,7 +119,7 @@ impl DagEntry {
             created: self.created,
             updated: self.updated,
             assigned: self.assigned.clone(),
-            unconfigured_nts: self.unconfigured.clone(),
+            unconfigured_nts: self.perhaps_unconfigured(),
         }
     }
 
@@ -365,33 +373,93 @@ impl DagEntry {
     pub fn begin(&mut self, next: Placement) {
         self.changes += 1;
         // On the same card they lack it until they are told again: its rows there may be as they were.
-        self.unconfigured.take_if(|nts| nts.card != next.mapping.card);
+        let is_elsewhere = |nts: &mut UnconfiguredNts| nts.card != next.mapping.card;
+        self.unconfigured.take_if(is_elsewhere);
+        self.asked.take_if(is_elsewhere);
         self.place.begin(next);
     }
 
-    /// NTs in these regions and slots of its card lack its configuration from now on, or do not; says whether that is news.
+    /// NTs in these regions and slots of its card are told its configuration. Until they have said what came of it, a daemon that
+    /// starts again counts them as lacking it; says whether that is to be stored.
+    pub fn ask_nts(&mut self, card: &CardId, at: impl Iterator<Item = (u8, u8)>) -> bool {
+        let before = self.perhaps_unconfigured();
+        let mut all = windows_on(self.asked.take(), card);
+        all.extend(at);
+        self.asked = UnconfiguredNts::of(card, all);
+        self.perhaps_unconfigured() != before
+    }
+
+    /// NTs in these regions and slots of its card lack its configuration from now on, or do not; says whether that is to be
+    /// stored. What its placements do not use any more is forgotten.
     pub fn windows_ended(
         &mut self,
         card: &CardId,
         ends: impl Iterator<Item = ((u8, u8), bool)>,
     ) -> bool {
-        let before = self.unconfigured.take();
-        let is_here = |nts: &&UnconfiguredNts| nts.card == *card;
-        let mut at = before.as_ref().filter(is_here).map(|nts| nts.at.clone()).unwrap_or_default();
+        let mut ends = ends.peekable();
+        if ends.peek().is_none() && self.unconfigured.is_none() && self.asked.is_none() {
+            return false;
+        }
+        let before = self.perhaps_unconfigured();
+        let mut lacking = windows_on(self.unconfigured.take(), card);
+        let mut asked = windows_on(self.asked.take(), card);
         for (window, is_lacking) in ends {
+            asked.remove(&window);
             match is_lacking {
-                true => at.insert(window),
-                false => at.remove(&window),
+                true => lacking.insert(window),
+                false => lacking.remove(&window),
             };
         }
-        let is_lacking = !at.is_empty();
-        self.unconfigured = is_lacking.then(|| UnconfiguredNts { card: card.clone(), at });
-        self.unconfigured != before
+        let used = self.windows();
+        lacking.retain(|at| used.contains(at));
+        asked.retain(|at| used.contains(at));
+        self.unconfigured = UnconfiguredNts::of(card, lacking);
+        self.asked = UnconfiguredNts::of(card, asked);
+        self.perhaps_unconfigured() != before
     }
 
-    /// Regions and slots of a card with NTs that lack its configuration.
-    pub fn unconfigured_on(&self, card: &CardId) -> Option<&BTreeSet<(u8, u8)>> {
-        self.unconfigured.as_ref().filter(|nts| nts.card == *card).map(|nts| &nts.at)
+    /// The card was read back with its rows, and nobody knows whether the NTs that were told by then took its configuration: they
+    /// count as lacking it until they are asked again. Gives all of these.
+    pub fn doubt_nts(&mut self, card: &CardId) -> BTreeSet<(u8, u8)> {
+        let mut lacking = windows_on(self.unconfigured.take(), card);
+        lacking.extend(windows_on(self.asked.take(), card));
+        let used = self.windows();
+        lacking.retain(|at| used.contains(at));
+        self.unconfigured = UnconfiguredNts::of(card, lacking.clone());
+        lacking
+    }
+
+    /// Its card has no NTs that are told configurations.
+    pub fn forget_nts(&mut self) {
+        (self.unconfigured, self.asked) = (None, None);
+    }
+
+    /// NTs that lack its configuration, as far as a daemon that starts now would know.
+    fn perhaps_unconfigured(&self) -> Option<UnconfiguredNts> {
+        let card = &self.unconfigured.as_ref().or(self.asked.as_ref())?.card;
+        let of = |nts: &Option<UnconfiguredNts>| windows_on(nts.clone(), card);
+        UnconfiguredNts::of(card, of(&self.unconfigured).union(&of(&self.asked)).copied().collect())
+    }
+
+    /// Regions and slots of the NTs that its placements use and it configures.
+    fn windows(&self) -> BTreeSet<(u8, u8)> {
+        let mut windows = BTreeSet::new();
+        for placement in self.placements() {
+            let nodes = &placement.spec.nodes;
+            let configured = nodes.iter().filter(|node| node.configuration.is_some());
+            // An NT takes what is meant for its type, whichever node says it.
+            let types: BTreeSet<&NtTypeId> = configured.map(|node| &node.nt).collect();
+            let is_told =
+                |id: &NodeId| nodes.iter().any(|node| node.id == *id && types.contains(&node.nt));
+            for chain in placement.mapping.chains().filter(|_| !types.is_empty()) {
+                for instance in &chain.instances {
+                    let told = chain.nodes.iter().zip(&instance.slots);
+                    let told = told.filter(|(node, _)| is_told(node));
+                    windows.extend(told.map(|(_, slot)| (instance.region.0, slot.0)));
+                }
+            }
+        }
+        windows
     }
 
     /// Whether no NT is known to lack its configuration.

@@ -143,6 +143,13 @@ pub struct UnconfiguredNts {
     pub at: BTreeSet<(u8, u8)>,
 }
 
+impl UnconfiguredNts {
+    /// NTs of a card; `None` where there are none.
+    pub fn of(card: &CardId, at: BTreeSet<(u8, u8)>) -> Option<Self> {
+        (!at.is_empty()).then(|| Self { card: card.clone(), at })
+    }
+}
+
 /// A DAG's place, with the rows that lead there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {

@@ -76,15 +76,14 @@ impl RefusedWindows {
         }
     }
 
-    /// These NTs of a DAG did not take its configuration, as the store says.
+    /// These NTs of a DAG may not have its configuration, as the store says: they are asked at once.
     pub fn restore(
         &mut self,
         now: Timestamp,
         (uid, name): (DagUid, &DagName),
         at: BTreeSet<(u8, u8)>,
     ) {
-        let due = now + wait(1);
-        self.dags.insert(uid, RefusedDag { name: name.clone(), at, times: 1, due });
+        self.dags.insert(uid, RefusedDag { name: name.clone(), at, times: 0, due: now });
     }
 
     /// Forgets all of a DAG.
@@ -99,19 +98,30 @@ impl RefusedWindows {
 
     /// When the next NTs are to be asked.
     pub fn next(&self) -> Option<Timestamp> {
-        self.dags.values().map(|of| of.due.max(self.not_before)).min()
+        let next =
+            |of: &RefusedDag| if of.times == 0 { of.due } else { of.due.max(self.not_before) };
+        self.dags.values().map(next).min()
     }
 
-    /// The DAG whose NTs are asked now, if one is due: that which has waited for longest. It counts as asked.
-    pub fn take_due(&mut self, now: Timestamp) -> Option<DueDag> {
-        if self.not_before > now {
-            return None;
+    /// DAGs whose NTs are asked now: all that were not asked since the card was read back, or else that which has waited for
+    /// longest. They count as asked.
+    pub fn take_due(&mut self, now: Timestamp) -> Vec<DueDag> {
+        let mut due: Vec<_> = self.dags.iter_mut().filter(|(_, of)| of.due <= now).collect();
+        if due.iter().any(|(_, of)| of.times == 0) {
+            due.retain(|(_, of)| of.times == 0);
+        } else {
+            due.sort_by_key(|(_, of)| of.due);
+            due.truncate(usize::from(self.not_before <= now));
         }
-        let due = self.dags.iter_mut().filter(|(_, of)| of.due <= now);
-        let (uid, of) = due.min_by_key(|(_, of)| of.due)?;
-        of.due = now + wait(of.times);
-        self.not_before = now + SPACING;
-        Some(DueDag { uid: *uid, name: of.name.clone(), at: of.at.clone() })
+        if !due.is_empty() {
+            self.not_before = now + SPACING;
+        }
+        let ask = |(uid, of): (&DagUid, &mut RefusedDag)| {
+            of.times = of.times.max(1);
+            of.due = now + wait(of.times);
+            DueDag { uid: *uid, name: of.name.clone(), at: of.at.clone() }
+        };
+        due.into_iter().map(ask).collect()
     }
 }
 
@@ -143,12 +153,24 @@ mod tests {
             let next = refused.next().expect("it is asked again");
             waits.push(next.since(at(now)).as_secs());
             now = next.as_nanos() / 1_000_000_000;
-            let due = refused.take_due(at(now)).expect("it is due");
+            let due = refused.take_due(at(now)).pop().expect("it is due");
             assert_eq!((due.uid, due.at), (uid(1), [(3, 1)].into()));
         }
         assert_eq!(waits, [10, 20, 40, 80, 160, 320, 600, 600, 600]);
         refused.ended(at(now), (uid(1), &name("a")), [end(3, false)].into_iter());
         assert_eq!(refused.next(), None);
+    }
+
+    #[test]
+    fn after_a_start_all_are_asked_at_once_and_once() {
+        let mut refused = RefusedWindows::default();
+        for row in [1, 2] {
+            refused.restore(at(5), (uid(row), &name("a")), [(3, 1)].into());
+        }
+        assert_eq!(refused.next(), Some(at(5)));
+        let asked: Vec<u16> = refused.take_due(at(5)).iter().map(|due| due.uid.row()).collect();
+        assert_eq!(asked, [1, 2]);
+        assert_eq!((refused.take_due(at(5)).len(), refused.next()), (0, Some(at(15))));
     }
 
     #[test]
@@ -160,7 +182,7 @@ mod tests {
         }
         let mut asked = Vec::new();
         for now in 0..40 {
-            asked.extend(refused.take_due(at(now)).map(|due| (now, due.uid.row())));
+            asked.extend(refused.take_due(at(now)).into_iter().map(|due| (now, due.uid.row())));
         }
         assert_eq!(asked, [(11, 1), (21, 2), (31, 3)]);
     }
