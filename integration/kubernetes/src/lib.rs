@@ -12,6 +12,8 @@
 //! unbinds the rest. If the node dies, the lease expires.
 //!
 //! Beside it are the driver of claims ([`dra`]) and the controller of `Dag` objects ([`dags`]).
+//!
+//! One crate, for the three share the daemon's errors, the client of the API server, and the cluster that their tests start.
 
 pub mod daemon;
 pub mod dags;

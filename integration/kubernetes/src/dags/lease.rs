@@ -27,7 +27,7 @@ const RETRY: Duration = Duration::from_secs(2);
 #[error("the lease {NAME} was lost: {0}")]
 pub struct LeaseLost(String);
 
-/// What to do about the lease.
+/// Action on the lease.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Claim {
     /// Nobody has it yet.
@@ -67,7 +67,7 @@ impl LeaseView {
         }
     }
 
-    /// What to do about a lease that was read just now.
+    /// Decides about a lease that was read just now.
     pub fn claim(&mut self, lease: Option<Lease>, clock: Instant, now: Timestamp) -> Claim {
         let Some(mut lease) = lease else {
             let first = LeaseSpec { lease_transitions: Some(-1), ..LeaseSpec::default() };

@@ -59,7 +59,7 @@ enum WatchEnd {
 }
 
 impl ObjectStore {
-    /// By this client.
+    /// Uses this client.
     pub const fn new(client: kube::Client) -> Self {
         Self { client }
     }

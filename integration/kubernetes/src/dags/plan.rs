@@ -11,7 +11,7 @@ use snic_api::v1::dag::State;
 use snic_domain::DagSpec;
 
 use super::object::ObjectHead;
-use super::spec::{Refusal, UID_LABEL, WantedDag};
+use super::spec::{SpecRefusal, UID_LABEL, WantedDag};
 
 /// A step.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,7 +29,7 @@ pub enum Step {
     /// A DAG is going; the server reports when it has gone.
     Wait,
     /// The specification is not accepted.
-    Refuse(Refusal),
+    Refuse(SpecRefusal),
     /// The server has what the object asks for.
     Settled,
 }
@@ -39,7 +39,7 @@ pub fn is_of(dag: &Dag, head: &ObjectHead) -> bool {
     dag.labels.get(UID_LABEL) == Some(&head.uid)
 }
 
-/// What a DAG is compared by: in the order of ids, and without configurations, whose secrets the server does not show. The
+/// The part of a DAG that is compared: in the order of ids, and without configurations, whose secrets the server does not show. The
 /// label with the specification's digest is for those.
 fn comparable(dag: &Dag) -> Option<(DagSpec, BTreeMap<String, String>)> {
     let mut spec = convert::dag::spec(dag).ok()?;
@@ -54,7 +54,7 @@ fn comparable(dag: &Dag) -> Option<(DagSpec, BTreeMap<String, String>)> {
 /// The next step for an object, with the DAG of its name on the server.
 pub fn next_step(
     head: &ObjectHead,
-    wanted: &Result<WantedDag, Refusal>,
+    wanted: &Result<WantedDag, SpecRefusal>,
     present: Option<&Dag>,
 ) -> Step {
     let ours = present.filter(|dag| is_of(dag, head));
@@ -73,7 +73,7 @@ pub fn next_step(
     };
     match (present, ours) {
         (Some(dag), _) if is_going(dag) => Step::Wait,
-        (Some(_), None) => Step::Refuse(Refusal::passing(
+        (Some(_), None) => Step::Refuse(SpecRefusal::passing(
             "RESOURCE_EXISTS",
             format!(
                 "{} exists and was not made for this object; delete it, or choose another name",
@@ -118,7 +118,7 @@ mod tests {
         })
     }
 
-    fn wanted(spec: &Value) -> Result<WantedDag, Refusal> {
+    fn wanted(spec: &Value) -> Result<WantedDag, SpecRefusal> {
         let name = dag_name(&head(), &TenantId::new("acme").expect("an id"))?;
         wanted_dag(&head(), spec, &name, &BTreeSet::new())
     }
@@ -184,7 +184,7 @@ mod tests {
     fn an_object_goes_when_its_dag_has_gone() {
         let deleting = ObjectHead { is_deleting: true, ..head() };
         // Whatever it asks for by then.
-        let invalid = Err(Refusal::lasting("INVALID_FIELD", "no"));
+        let invalid = Err(SpecRefusal::lasting("INVALID_FIELD", "no"));
         let mut dag = shown();
         assert_eq!(
             next_step(&deleting, &invalid, Some(&dag)),
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn an_invalid_specification_leaves_the_dag_as_it_is() {
-        let refusal = Refusal::lasting("INVALID_FIELD", "no");
+        let refusal = SpecRefusal::lasting("INVALID_FIELD", "no");
         let step = next_step(&head(), &Err(refusal.clone()), Some(&shown()));
         assert_eq!(step, Step::Refuse(refusal));
     }

@@ -69,7 +69,7 @@ impl QueueEntry {
 
 /// Objects that are to be worked on.
 #[derive(Debug, Default)]
-pub struct FairQueue {
+pub struct NamespaceQueue {
     entries: HashMap<ObjectKey, QueueEntry>,
     timers: BTreeSet<(Instant, ObjectKey)>,
     /// Ready objects by namespace.
@@ -86,7 +86,7 @@ fn back_off(attempts: u32) -> Duration {
     doubled.min(BACK_OFF_MAX)
 }
 
-impl FairQueue {
+impl NamespaceQueue {
     /// Wants an object to be worked on. What its owner has changed (`is_new`) does not wait for the retry of what was before.
     pub fn add(&mut self, key: &ObjectKey, is_new: bool, now: Instant) {
         let entry = self.entries.entry(key.clone()).or_insert_with(|| QueueEntry {
@@ -221,7 +221,8 @@ mod tests {
 
     #[test]
     fn a_storm_on_one_object_is_a_burst_and_then_one_work_a_second() {
-        let (mut queue, start, web) = (FairQueue::default(), Instant::now(), key("shop", "web"));
+        let (mut queue, start, web) =
+            (NamespaceQueue::default(), Instant::now(), key("shop", "web"));
         let mut works = Vec::new();
         // 100 changes a second for a minute.
         for step in 0..6_000 {
@@ -239,7 +240,8 @@ mod tests {
 
     #[test]
     fn the_last_change_of_a_storm_is_not_lost() {
-        let (mut queue, start, web) = (FairQueue::default(), Instant::now(), key("shop", "web"));
+        let (mut queue, start, web) =
+            (NamespaceQueue::default(), Instant::now(), key("shop", "web"));
         queue.add(&web, true, start);
         assert_eq!(queue.next(start), Some(web.clone()));
         for _ in 0..100 {
@@ -254,7 +256,7 @@ mod tests {
 
     #[test]
     fn namespaces_take_turns_however_many_objects_one_has() {
-        let (mut queue, now) = (FairQueue::default(), Instant::now());
+        let (mut queue, now) = (NamespaceQueue::default(), Instant::now());
         for number in 0..1_000 {
             queue.add(&key("bank", &format!("a{number:03}")), true, now);
         }
@@ -268,7 +270,7 @@ mod tests {
 
     #[test]
     fn workers_are_bounded() {
-        let (mut queue, now) = (FairQueue::default(), Instant::now());
+        let (mut queue, now) = (NamespaceQueue::default(), Instant::now());
         for number in 0..100 {
             queue.add(&key(&format!("n{number:03}"), "web"), true, now);
         }
@@ -279,7 +281,8 @@ mod tests {
 
     #[test]
     fn failures_wait_longer_each_time_and_a_new_specification_does_not() {
-        let (mut queue, start, web) = (FairQueue::default(), Instant::now(), key("shop", "web"));
+        let (mut queue, start, web) =
+            (NamespaceQueue::default(), Instant::now(), key("shop", "web"));
         queue.add(&web, true, start);
         let (mut now, mut waits) = (start, Vec::new());
         for _ in 0..8 {
@@ -301,7 +304,8 @@ mod tests {
 
     #[test]
     fn changes_that_never_settle_slow_down() {
-        let (mut queue, start, web) = (FairQueue::default(), Instant::now(), key("shop", "web"));
+        let (mut queue, start, web) =
+            (NamespaceQueue::default(), Instant::now(), key("shop", "web"));
         let mut works = 0;
         for step in 0..6_000 {
             let now = after(start, step * 10);
@@ -317,7 +321,7 @@ mod tests {
 
     #[test]
     fn an_object_that_is_created_again_is_held_to_the_same_rate() {
-        let (mut queue, now, web) = (FairQueue::default(), Instant::now(), key("shop", "web"));
+        let (mut queue, now, web) = (NamespaceQueue::default(), Instant::now(), key("shop", "web"));
         for _ in 0..BURST {
             queue.add(&web, true, now);
             assert_eq!(queue.next(now), Some(web.clone()));

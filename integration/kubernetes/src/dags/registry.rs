@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Instant;
 
 use super::object::{ObjectHead, ObjectKey};
-use super::queue::{FairQueue, WorkResult};
+use super::queue::{NamespaceQueue, WorkResult};
 use super::settings::TenantRule;
 
 /// An object that there is.
@@ -24,7 +24,7 @@ pub struct Registry {
     by_dag: HashMap<String, BTreeSet<ObjectKey>>,
     /// Served rates, as last read, of DAGs that have one.
     served: BTreeMap<String, u64>,
-    queue: FairQueue,
+    queue: NamespaceQueue,
 }
 
 impl Registry {

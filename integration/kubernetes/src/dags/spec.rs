@@ -39,7 +39,7 @@ const ELSEWHERE: [(&str, &str); 3] = [
 
 /// Why the specification of an object is not what the server has.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct SpecRefusal {
     /// One word of the form of the API's reasons.
     pub reason: String,
     pub message: String,
@@ -47,7 +47,7 @@ pub struct Refusal {
     pub may_pass: bool,
 }
 
-impl Refusal {
+impl SpecRefusal {
     /// A refusal that only a change of the object, or of the settings, ends.
     pub fn lasting(reason: &str, message: impl Into<String>) -> Self {
         Self { reason: reason.to_owned(), message: message.into(), may_pass: false }
@@ -115,10 +115,10 @@ pub struct WantedDag {
 /// The name of an object's DAG.
 ///
 /// # Errors
-/// [`Refusal`] where no DAG can have the name of the object.
-pub fn dag_name(head: &ObjectHead, tenant: &TenantId) -> Result<DagName, Refusal> {
+/// [`SpecRefusal`] where no DAG can have the name of the object.
+pub fn dag_name(head: &ObjectHead, tenant: &TenantId) -> Result<DagName, SpecRefusal> {
     let dag = DagId::new(&head.key.name)
-        .map_err(|error| Refusal::lasting("INVALID_NAME", format!("metadata.name: {error}")))?;
+        .map_err(|error| SpecRefusal::lasting("INVALID_NAME", format!("metadata.name: {error}")))?;
     Ok(DagName { tenant: tenant.clone(), dag })
 }
 
@@ -130,28 +130,30 @@ fn digest(text: &str) -> String {
 /// Reads the specification of an object whose DAG has this name.
 ///
 /// # Errors
-/// [`Refusal`] with the path of the field: what a DAG file may not have, and what would name another tenant's.
+/// [`SpecRefusal`] with the path of the field: what a DAG file may not have, and what would name another tenant's.
 pub fn wanted_dag(
     head: &ObjectHead,
     spec: &Value,
     name: &DagName,
     trusted: &BTreeSet<String>,
-) -> Result<WantedDag, Refusal> {
+) -> Result<WantedDag, SpecRefusal> {
     let text = spec.to_string();
     if text.len() > SPEC_BYTES_MAX {
         let message = format!("spec: {} bytes; at most {SPEC_BYTES_MAX} are allowed", text.len());
-        return Err(Refusal::lasting("LIMIT_EXCEEDED", message));
+        return Err(SpecRefusal::lasting("LIMIT_EXCEEDED", message));
     }
     if let Some((key, why)) = ELSEWHERE.iter().find(|(key, _)| spec.get(key).is_some()) {
-        return Err(Refusal::field(key, format!("not allowed: {why}")));
+        return Err(SpecRefusal::field(key, format!("not allowed: {why}")));
     }
-    let file = snic_dagfile::parse("spec", &text).map_err(|error| Refusal::file(&error))?;
+    let file = snic_dagfile::parse("spec", &text).map_err(|error| SpecRefusal::file(&error))?;
     let has_chain = spec.get("chain").is_some();
     let mut dag = file.resource_of(&format!("tenants/{}", name.tenant));
     check_names(&dag, name, trusted, has_chain)?;
+    // A DAG trusts its own tenant whatever it says.
+    dag.trusted_tenants.retain(|tenant| *tenant != format!("tenants/{}", name.tenant));
     if let Some(key) = dag.labels.keys().find(|key| key.starts_with(LABEL_PREFIX)) {
         let message = format!("{LABEL_PREFIX}… is the controller's");
-        return Err(Refusal::field(&format!("labels.{key}"), message));
+        return Err(SpecRefusal::field(&format!("labels.{key}"), message));
     }
     for (key, value) in [
         (UID_LABEL, head.uid.clone()),
@@ -170,7 +172,7 @@ fn check_names(
     name: &DagName,
     trusted: &BTreeSet<String>,
     has_chain: bool,
-) -> Result<(), Refusal> {
+) -> Result<(), SpecRefusal> {
     for (number, node) in dag.nodes.iter().enumerate() {
         let id = node.nt_type.strip_prefix("ntTypes/").unwrap_or(&node.nt_type);
         let owner = NtTypeId::new(id).ok().and_then(|id| id.owner());
@@ -179,9 +181,9 @@ fn check_names(
             // The words say nothing about whether it exists.
             let message =
                 format!("network task type {id:?} is neither the provider's nor the tenant's");
-            return Err(Refusal {
+            return Err(SpecRefusal {
                 reason: "UNKNOWN_NT_TYPE".to_owned(),
-                ..Refusal::field(&path, message)
+                ..SpecRefusal::field(&path, message)
             });
         }
     }
@@ -191,7 +193,7 @@ fn check_names(
     for (list, names) in lists.into_iter().flatten() {
         if let Some(number) = names.iter().position(|other| !other.starts_with(&own)) {
             let path = format!("card_affinity.{list}[{number}]");
-            return Err(Refusal::field(
+            return Err(SpecRefusal::field(
                 &path,
                 "name a DAG of the same namespace, by its name alone",
             ));
@@ -201,7 +203,7 @@ fn check_names(
         let id = tenant.strip_prefix("tenants/").unwrap_or(tenant);
         if id != name.tenant.as_str() && !trusted.contains(id) {
             let message = format!("{id:?} is not in trusted_tenants of the operator's settings");
-            return Err(Refusal::field(&format!("trusted_tenants[{number}]"), message));
+            return Err(SpecRefusal::field(&format!("trusted_tenants[{number}]"), message));
         }
     }
     Ok(())
@@ -225,7 +227,7 @@ mod tests {
         }
     }
 
-    fn read(spec: &Value) -> Result<WantedDag, Refusal> {
+    fn read(spec: &Value) -> Result<WantedDag, SpecRefusal> {
         let tenant = TenantId::new("acme").expect("an id");
         let name = dag_name(&head(), &tenant)?;
         wanted_dag(&head(), spec, &name, &BTreeSet::from(["vendor".to_owned()]))
@@ -246,6 +248,7 @@ mod tests {
         assert_eq!(dag.nodes[1].nt_type, "ntTypes/acme.filter");
         assert!(dag.nodes[0].configuration.is_some());
         assert_eq!(dag.card_affinity.expect("set").together_with, ["tenants/acme/dags/db"]);
+        assert_eq!(dag.trusted_tenants, ["tenants/vendor"]);
         assert_eq!((dag.labels["app"].as_str(), &dag.labels[UID_LABEL]), ("web", &head().uid));
         assert_eq!((dag.labels[NAMESPACE_LABEL].as_str(), dag.labels.len()), ("shop", LABELS + 1));
         let mut other = spec.clone();

@@ -11,7 +11,7 @@ use snic_api::words::EnumWord as _;
 use snic_domain::Bandwidth;
 
 use super::object::DagObject;
-use super::spec::Refusal;
+use super::spec::SpecRefusal;
 
 /// The condition of an object whose specification the server has.
 pub const ACCEPTED: &str = "Accepted";
@@ -30,7 +30,7 @@ pub enum Standing<'a> {
     /// The server has the specification.
     Accepted,
     /// It does not.
-    Refused(&'a Refusal),
+    Refused(&'a SpecRefusal),
     /// Not known, for instance because the server does not answer.
     Unknown(&'a str),
     /// The object is being deleted.
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_refused_change_is_not_ready_and_shows_what_still_serves() {
-        let refusal = Refusal::passing("INSUFFICIENT_CAPACITY", "spec.bandwidth: too much");
+        let refusal = SpecRefusal::passing("INSUFFICIENT_CAPACITY", "spec.bandwidth: too much");
         let status = status(&object(Value::Null), Standing::Refused(&refusal), Some(&dag()), T1);
         assert_eq!(find(&status, "Accepted")["reason"], "INSUFFICIENT_CAPACITY");
         let ready = find(&status, "Ready");
@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn texts_are_bounded() {
-        let refusal = Refusal::passing("REFUSED", "é".repeat(100_000));
+        let refusal = SpecRefusal::passing("REFUSED", "é".repeat(100_000));
         let status = status(&object(Value::Null), Standing::Refused(&refusal), None, T1);
         assert!(status.to_string().len() < 3 * MESSAGE_BYTES_MAX);
     }

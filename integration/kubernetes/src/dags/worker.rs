@@ -15,7 +15,7 @@ use super::plan::{Step, is_of, next_step};
 use super::queue::WorkResult;
 use super::server::DagServer;
 use super::settings::TenantRule;
-use super::spec::{Refusal, WantedDag, dag_name, wanted_dag};
+use super::spec::{SpecRefusal, WantedDag, dag_name, wanted_dag};
 use super::status::{Standing, status};
 use crate::daemon::is_down;
 
@@ -30,8 +30,8 @@ pub enum WorkError {
     /// The API server refused, or does not answer.
     #[error("the API server: {}", reason_of(.0))]
     Objects(#[from] kube::Error),
-    /// The server does not answer.
-    #[error("the SmartNIC server does not answer: {}", escaped_lines(.0.message()))]
+    /// The server refused to be asked, or does not answer.
+    #[error("the SmartNIC server: {}", escaped_lines(.0.message()))]
     Server(Box<Status>),
     /// It took too long.
     #[error("not done within {WORK_MAX:?}")]
@@ -68,8 +68,8 @@ impl DagWorker {
     async fn reconcile(&self, key: &ObjectKey) -> Result<WorkResult, WorkError> {
         let Some(mut object) = self.objects.get(key).await? else { return Ok(WorkResult::Settled) };
         let tenant = self.rule.tenant_of(&key.namespace);
-        let tenant =
-            tenant.map_err(|error| Refusal::lasting("NAMESPACE_WITHOUT_TENANT", error.to_string()));
+        let tenant = tenant
+            .map_err(|error| SpecRefusal::lasting("NAMESPACE_WITHOUT_TENANT", error.to_string()));
         let name = tenant.and_then(|tenant| dag_name(&object.head, &tenant));
         match self.steps(&mut object, &name).await {
             Err(WorkError::Server(status)) => {
@@ -84,7 +84,7 @@ impl DagWorker {
     async fn steps(
         &self,
         object: &mut DagObject,
-        name: &Result<DagName, Refusal>,
+        name: &Result<DagName, SpecRefusal>,
     ) -> Result<WorkResult, WorkError> {
         if let Some(result) = self.leave_former_tenant(object, name).await? {
             return Ok(result);
@@ -141,7 +141,7 @@ impl DagWorker {
         Ok(WorkResult::Retry)
     }
 
-    async fn present(&self, name: &Result<DagName, Refusal>) -> Result<Option<Dag>, WorkError> {
+    async fn present(&self, name: &Result<DagName, SpecRefusal>) -> Result<Option<Dag>, WorkError> {
         let Ok(name) = name else { return Ok(None) };
         self.server.get(&name.to_string()).await.map_err(lost)
     }
@@ -150,8 +150,8 @@ impl DagWorker {
     async fn changed(
         &self,
         object: &DagObject,
-        name: &Result<DagName, Refusal>,
-        wanted: &Result<WantedDag, Refusal>,
+        name: &Result<DagName, SpecRefusal>,
+        wanted: &Result<WantedDag, SpecRefusal>,
         done: Result<(), Status>,
     ) -> Result<WorkResult, WorkError> {
         let has_chain = wanted.as_ref().is_ok_and(|wanted| wanted.has_chain);
@@ -163,7 +163,7 @@ impl DagWorker {
                 return Ok(WorkResult::Retry);
             }
             Err(status) if is_down(&status) => return Err(lost(status)),
-            Err(status) => Some(Refusal::server(&status, has_chain)),
+            Err(status) => Some(SpecRefusal::server(&status, has_chain)),
         };
         let present = self.present(name).await?;
         let ours = present.as_ref().filter(|dag| is_of(dag, &object.head));
@@ -184,7 +184,7 @@ impl DagWorker {
     async fn leave_former_tenant(
         &self,
         object: &DagObject,
-        name: &Result<DagName, Refusal>,
+        name: &Result<DagName, SpecRefusal>,
     ) -> Result<Option<WorkResult>, WorkError> {
         let Some(former) = object.reported_dag().and_then(|name| former_name(object, name)) else {
             return Ok(None);

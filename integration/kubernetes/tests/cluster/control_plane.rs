@@ -33,7 +33,7 @@ pub struct ControlPlane {
 }
 
 impl Drop for ControlPlane {
-    /// What a failed test is judged by is printed, for the folder goes.
+    /// The folder goes with it, so what a failed test is judged by is printed.
     fn drop(&mut self) {
         if std::thread::panicking() {
             let names: Vec<String> = self.processes.iter().map(|(name, _)| name.clone()).collect();

@@ -1,9 +1,13 @@
 //! From `apply` to the end of an object.
 
+use std::path::Path;
+use std::process::Command;
+
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::Api;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
+use snic_api::v1::RunTrafficRequest;
 use snic_kubernetes::dags::object::FINALIZER;
 use snic_kubernetes::dags::spec::UID_LABEL;
 
@@ -50,6 +54,8 @@ pub async fn an_object_becomes_ready_changes_and_goes(site: &Site) {
         assert!(shown.contains(&(name.to_owned(), cell.to_owned())), "{name}: {shown:?}");
     }
 
+    served_rates_follow_the_traffic(site).await;
+
     let object = site.applied("shop", "web", web("2Gbps")).await;
     let (changed, _) = site.until(&object, "Ready", "True").await;
     assert_eq!(changed.data["status"]["promisedBps"], 2_000_000_000_u64);
@@ -83,6 +89,51 @@ pub async fn an_object_becomes_ready_changes_and_goes(site: &Site) {
 
     site.deleted("shop", "web").await;
     assert!(site.server.list_dags().await.is_empty(), "all is given back");
+}
+
+/// Sends 100 Mbit/s through the DAG until the object says so.
+async fn served_rates_follow_the_traffic(site: &Site) {
+    let run =
+        RunTrafficRequest { name: WEB.to_owned(), rate_bps: 100_000_000, ..Default::default() };
+    let mut counts = site.server.traffic().run_traffic(run).await.expect("it runs").into_inner();
+    let shown = until("a served rate", || async {
+        let now = site.dags("shop").get("web").await.ok()?;
+        now.data["status"]["servedBps"].as_u64().filter(|rate| *rate > 0)
+    });
+    let rate = tokio::select! {
+        rate = shown => rate,
+        () = async { while counts.message().await.expect("it runs").is_some() {} } => panic!("it ended"),
+    };
+    assert!((10_000_000..=110_000_000).contains(&rate), "{rate}");
+}
+
+/// Types what the page says.
+pub async fn kubectl_applies_waits_and_shows(site: &Site) {
+    let kubectl = |words: &[&str]| {
+        let mut command = Command::new("kubectl");
+        command.arg("--kubeconfig").arg(site.plane.path().join("pki/admin.kubeconfig"));
+        command.args(words).output()
+    };
+    let said = |words: &[&str]| {
+        let output = kubectl(words).expect("it was there before");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        text
+    };
+    if kubectl(&["version", "--client"]).is_err() {
+        println!("not run: kubectl is missing");
+        return;
+    }
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/dag-example.yaml");
+    said(&["apply", "-f", &example.display().to_string()]);
+    said(&["-n", "shop", "wait", "--for=condition=Ready", "dag/web", "--timeout=60s"]);
+    let table = said(&["-n", "shop", "get", "dags", "-o", "wide"]);
+    let row = table.lines().nth(1).expect("a row");
+    assert!(row.starts_with("web    True    1 Gbit/s"), "{table}");
+    assert!(row.contains("card0") && row.contains(WEB), "{table}");
+    println!("{table}");
+    said(&["-n", "shop", "delete", "dag", "web", "--timeout=60s"]);
+    assert!(site.server.list_dags().await.is_empty());
 }
 
 pub async fn what_the_schema_forbids_never_comes_to_the_controller(site: &Site) {

@@ -17,6 +17,7 @@ async fn dags_of_an_api_server() {
     }
     let mut site = Site::start().await;
     life::an_object_becomes_ready_changes_and_goes(&site).await;
+    life::kubectl_applies_waits_and_shows(&site).await;
     life::what_the_schema_forbids_never_comes_to_the_controller(&site).await;
     life::a_placement_never_changes(&site).await;
     life::a_controller_that_is_killed_before_it_writes_creates_nothing_twice(&mut site).await;
