@@ -10,8 +10,13 @@
 //! The plugin is stateless: the daemon knows what is bound, the kubelet what is in use. The kubelet
 //! does not report when a pod releases a device, so the plugin polls its list of allocated devices and
 //! unbinds the rest. If the node dies, the lease expires.
+//!
+//! Beside it are the driver of claims ([`dra`]) and the controller of `Dag` objects ([`dags`]).
+//!
+//! One crate, for the three share the daemon's errors, the client of the API server, and the cluster that their tests start.
 
 pub mod daemon;
+pub mod dags;
 pub mod dra;
 pub mod kubelet;
 pub mod plugin;

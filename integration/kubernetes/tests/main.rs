@@ -1,7 +1,8 @@
 //! The device plugin beside a kubelet, when bindings are lost, and in its manifest; the DRA driver with interfaces of Linux and in a
-//! real cluster.
+//! real cluster; the controller of DAGs with a real API server.
 
 mod cluster;
+mod dags;
 mod interfaces;
 mod kubelet;
 mod lost_bindings;

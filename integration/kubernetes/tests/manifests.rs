@@ -3,14 +3,17 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::Resource;
-use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, PodSpec, ServiceAccount};
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaimTemplate};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize as _, Serialize};
 use serde_json::Value;
+use snic_kubernetes::dags::settings::DagControllerSettings;
+use snic_kubernetes::dags::{crd, lease, object};
 use snic_kubernetes::dra::DRIVER;
 use snic_kubernetes::dra::parameters::FunctionParameters;
 use snic_kubernetes::settings::Settings;
@@ -41,6 +44,8 @@ fn difference(written: &Value, read: &Value, place: &str) -> Option<String> {
                 difference(written, read, &format!("{place}[{at}]"))
             })
         }
+        // A limit of a schema is a number with a fraction to Kubernetes' types.
+        (Value::Number(written), Value::Number(read)) if written.as_f64() == read.as_f64() => None,
         _ => (written != read).then(|| format!("{place}: {written} is read as {read}")),
     }
 }
@@ -163,6 +168,11 @@ fn check(object: &Value) -> Result<(), String> {
         "ClusterRole" => typed::<ClusterRole>(object).map(drop),
         "ClusterRoleBinding" => typed::<ClusterRoleBinding>(object).map(drop),
         "DeviceClass" => typed::<DeviceClass>(object).map(drop),
+        "Role" => typed::<Role>(object).map(drop),
+        "RoleBinding" => typed::<RoleBinding>(object).map(drop),
+        "ConfigMap" => typed::<ConfigMap>(object).map(drop),
+        "Deployment" => typed::<Deployment>(object).map(drop),
+        "CustomResourceDefinition" => typed::<CustomResourceDefinition>(object).map(drop),
         "ResourceClaimTemplate" => typed::<ResourceClaimTemplate>(object).map(drop),
         other => Err(format!("{other}: no type")),
     }
@@ -185,4 +195,72 @@ fn the_driver_of_claims_and_its_example_are_valid_and_fit() {
     let mut wrong = class.clone();
     wrong["spec"]["selectors"][0]["cel"]["expresion"] = "true".into();
     assert!(check(&wrong).expect_err("a typing error").contains("expresion: unknown key"));
+}
+
+#[test]
+fn the_definition_of_the_kind_is_what_the_program_prints() {
+    let printed = crd::manifest().expect("YAML");
+    let hint = "write it anew: snic-dag-controller --print-crd";
+    assert_eq!(objects::read("dags.snic.dev.yaml"), printed, "{hint}");
+    check(&manifest(&printed)[0]).expect("valid");
+}
+
+/// Rules of a role as `group/resource: verbs`.
+fn rights(role: &Value) -> BTreeSet<String> {
+    let words = |list: &Value| {
+        let words = list.as_array().expect("a list").iter();
+        words.map(|word| word.as_str().expect("a word").to_owned()).collect::<Vec<_>>().join(",")
+    };
+    let rules = role["rules"].as_array().expect("rules").iter();
+    let right = |rule: &Value| {
+        let named = rule.get("resourceNames").map(|names| format!(" {}", words(names)));
+        let (groups, resources) = (words(&rule["apiGroups"]), words(&rule["resources"]));
+        format!("{groups}/{resources}{}: {}", named.unwrap_or_default(), words(&rule["verbs"]))
+    };
+    rules.map(right).collect()
+}
+
+#[test]
+fn the_controller_has_the_least_rights_and_settings_that_it_reads() {
+    let objects = manifest(&objects::read("snic-dag-controller.yaml"));
+    for object in &objects {
+        check(object).unwrap_or_else(|why| panic!("{why}"));
+    }
+    let find = |kind: &str| objects.iter().find(|object| object["kind"] == kind).expect(kind);
+    let dags = format!("{}/{}", object::GROUP, object::PLURAL);
+    let expected = [format!("{dags}: get,list,watch,patch"), format!("{dags}/status: patch")];
+    assert_eq!(rights(find("ClusterRole")), BTreeSet::from(expected));
+    let leases = "coordination.k8s.io/leases";
+    let expected = [format!("{leases}: create"), format!("{leases} {}: get,update", lease::NAME)];
+    assert_eq!(rights(find("Role")), BTreeSet::from(expected));
+    let account = find("ServiceAccount");
+    for binding in ["ClusterRoleBinding", "RoleBinding"] {
+        let subject = &find(binding)["subjects"][0];
+        assert_eq!(subject["name"], account["metadata"]["name"]);
+        assert_eq!(subject["namespace"], account["metadata"]["namespace"]);
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("dag-controller.toml");
+    let text = find("ConfigMap")["data"]["dag-controller.toml"].as_str().expect("settings");
+    let pod = &find("Deployment")["spec"]["template"]["spec"];
+    let variables = pod["containers"][0]["env"].as_array().expect("variables").iter();
+    let names: Vec<&str> = variables.filter_map(|variable| variable["name"].as_str()).collect();
+    assert_eq!(
+        names,
+        ["POD_NAME", "POD_NAMESPACE"],
+        "the program reads them where the settings say nothing"
+    );
+    std::fs::write(&file, format!("lease_namespace = \"a\"\nreplica = \"b\"\n{text}"))
+        .expect("written");
+    let settings = DagControllerSettings::read(&file).expect("valid settings");
+    assert!(settings.namespaces.contains_key("shop"));
+    assert_eq!(pod["serviceAccountName"], account["metadata"]["name"]);
+}
+
+#[test]
+fn the_example_of_a_dag_is_a_dag_file() {
+    let objects = manifest(&objects::read("dag-example.yaml"));
+    let dag = objects.iter().find(|object| object["kind"] == object::KIND).expect("a DAG");
+    assert_eq!(dag["apiVersion"], format!("{}/{}", object::GROUP, object::VERSION));
+    snic_dagfile::parse("spec", &dag["spec"].to_string()).expect("valid");
 }

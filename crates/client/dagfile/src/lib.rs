@@ -45,6 +45,7 @@ mod documents;
 mod notes;
 mod object;
 mod packet_sizes;
+mod paths;
 mod placement;
 mod places;
 mod problem;

@@ -110,6 +110,11 @@ impl InvalidFile {
         &self.problem
     }
 
+    /// The text of the file.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
     /// The name of the file.
     pub fn file(&self) -> &str {
         self.file.name()

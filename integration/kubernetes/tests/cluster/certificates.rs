@@ -57,6 +57,11 @@ impl Authority {
 
     /// Writes a certificate for a user with a group, and the file with which programs log in as that user.
     pub fn login(&self, file: &str, user: &str, group: &str) -> PathBuf {
+        self.login_at(6443, file, (user, group))
+    }
+
+    /// The same where the API server has another port.
+    pub fn login_at(&self, port: u16, file: &str, (user, group): (&str, &str)) -> PathBuf {
         self.certificate(file, user, &[group], &[]);
         let path = self.folder.join(format!("{file}.kubeconfig"));
         let (ca, certificate, key) = (
@@ -68,7 +73,7 @@ impl Authority {
             &path,
             &format!(
                 "apiVersion: v1\nkind: Config\ncurrent-context: it\n\
-                 clusters: [{{name: it, cluster: {{server: 'https://127.0.0.1:6443', certificate-authority: {ca}}}}}]\n\
+                 clusters: [{{name: it, cluster: {{server: 'https://127.0.0.1:{port}', certificate-authority: {ca}}}}}]\n\
                  users: [{{name: it, user: {{client-certificate: {certificate}, client-key: {key}}}}}]\n\
                  contexts: [{{name: it, context: {{cluster: it, user: it}}}}]\n"
             ),

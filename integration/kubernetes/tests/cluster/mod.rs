@@ -5,6 +5,7 @@
 //! kubelet has folders that nothing moves; and of networks. Nothing of it remains on the machine.
 
 pub mod certificates;
+pub mod control_plane;
 pub mod image;
 pub mod objects;
 

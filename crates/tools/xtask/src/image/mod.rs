@@ -53,7 +53,7 @@ enum Content {
     Nothing,
 }
 
-const IMAGES: [Image; 3] = [
+const IMAGES: [Image; 4] = [
     Image {
         name: "snic",
         programs: &[
@@ -93,6 +93,17 @@ const IMAGES: [Image; 3] = [
         arguments: &[],
         // The kubelet's sockets are root's.
         user: 0,
+        content: Content::Nothing,
+    },
+    Image {
+        name: "snic-dag-controller",
+        programs: &[Program {
+            name: "snic-dag-controller",
+            path: "usr/bin/snic-dag-controller",
+            says: "usage: snic-dag-controller",
+        }],
+        arguments: &[],
+        user: USER,
         content: Content::Nothing,
     },
 ];
