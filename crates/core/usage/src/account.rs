@@ -74,7 +74,7 @@ impl Account {
         self.saved.begun
     }
 
-    /// Second in which the DAG left the card, if it did.
+    /// Second in which the DAG left the card, if it did, or the end of a later interval with something of it.
     pub const fn ended(&self) -> Option<u64> {
         self.saved.ended
     }
@@ -177,6 +177,7 @@ impl Account {
             return false;
         }
         self.saved.fine.push(UsageInterval { start, end, amounts });
+        self.saved.ended = self.saved.ended.map(|ended| ended.max(end));
         true
     }
 
@@ -191,6 +192,12 @@ impl Account {
             self.page_mut(next).push(sum);
         }
         Some(page)
+    }
+
+    /// Second at which one of its pages is full.
+    pub(crate) fn turn_due(&self) -> Option<u64> {
+        let ends = |level: IntervalLevel| Some(self.page(level).start(level)? + level.page());
+        IntervalLevel::ALL.into_iter().filter_map(ends).min()
     }
 
     /// Whether its last interval is closed and all its pages are full.

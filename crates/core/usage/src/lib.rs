@@ -27,10 +27,12 @@ mod account;
 mod book;
 mod card;
 mod clock;
+mod due;
 mod key;
 mod meter;
 mod pages;
 mod reading;
+mod retention;
 mod saved;
 mod series;
 
@@ -38,11 +40,12 @@ mod series;
 mod tests;
 
 pub use account::Account;
-pub use book::{Book, Retention};
+pub use book::Book;
 pub use clock::CardClock;
 pub use key::{AccountKey, AccountPart, NtInstances, UsageRates};
 pub use meter::{ACCOUNT_NTS_MAX, Gap, Meter, MeterUnit, UsageAmounts};
 pub use pages::{IntervalLevel, InvalidUsagePage, PageRange, UsageInterval, UsagePage};
 pub use reading::UsageReading;
+pub use retention::Retention;
 pub use saved::{SavedAccount, SavedCard, SavedRow, UsageKey, UsageRecord, UsageWrite};
 pub use series::{Point, UsageSeries};

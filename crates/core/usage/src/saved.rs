@@ -59,7 +59,7 @@ pub struct SavedAccount {
     pub dag: Option<DagId>,
     /// Second in which it began.
     pub begun: u64,
-    /// Second in which the DAG left the card, if it did.
+    /// Second in which the DAG left the card, if it did, or the end of a later interval with something of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<u64>,
     pub(crate) remainders: Remainders,

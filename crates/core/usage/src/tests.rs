@@ -900,3 +900,45 @@ fn a_day_of_a_busy_dag_takes_a_third_of_a_megabyte() {
     assert!((100_000..333_000).contains(&kept), "{kept} bytes");
     assert!(written < 20_000_000, "{written} bytes");
 }
+
+/// Records of a DAG that left are gone when they are too old, over restarts of the daemon, too.
+#[test]
+fn nothing_is_left_of_an_account_when_its_time_is_over() {
+    let (mut book, mut records) = (Book::default(), Records::default());
+    let retention = Retention { fine: 120, minute: 7_200, hour: 2 * 86_400 };
+    let uid = DagUid::new(3, 9).expect("one");
+    let (mut accounts, mut pages) = (Vec::new(), Vec::new());
+    for step in 0..2_000_u64 {
+        let now = Timestamp::from_nanos(BEGIN + step * 600 * SECOND);
+        let cycles = Some(step * 600 * HZ);
+        let counters = CardCounters { cycles, ..CardCounters::default() };
+        if step == 0 {
+            book.booted(now, &card(), 1);
+            book.place(now, &card(), (&tenant(), &dag(), uid), rates(1_000_000_000));
+        }
+        let line = Bandwidth::from_gbps(100);
+        book.read(&card(), &UsageReading { now, clock_hz: HZ, line, counters: &counters }, |_| {
+            step < 400
+        });
+        if step == 400 {
+            book.leave(now, &card(), uid);
+        }
+        book.close(now, &retention);
+        records.apply(&book.take_writes());
+        book.check().expect("its invariants");
+        if step % 97 == 0 {
+            book = records.restore();
+            book.booted(now, &card(), 1);
+        }
+        accounts.push(book.accounts().count());
+        pages.push(records.0.keys().filter(|key| UsageKey::is_full_page(key)).count());
+    }
+    assert!(pages[400] > 2);
+    assert!(accounts[400..700].iter().all(|count| *count == 1));
+    let gone = accounts.iter().position(|count| *count == 0).expect("it goes");
+    let days = (gone - 400) as u64 * 600 / 86_400;
+    assert!((4..=5).contains(&days), "{days} days: those of an hour's intervals, and two more");
+    assert_eq!(pages.last(), Some(&0), "{:?}", records.0.keys());
+    let of_account = |key: &&String| key.starts_with("usage-open/accounts/");
+    assert_eq!(records.0.keys().find(of_account), None);
+}

@@ -5,7 +5,7 @@ use crate::store::tx::Tx;
 use crate::view::usage::rates;
 
 /// Notes where the DAGs are whose records this event changes, or to which a machine's functions lead that it changes, in the same
-/// batch, and closes an interval that is over. Time O(those DAGs); once in ten seconds O(all accounts).
+/// batch, and closes an interval that is over. Time O(those DAGs); once in ten seconds O(accounts that were used).
 pub(crate) fn follow(core: &mut Core, tx: &mut Tx) {
     let now = core.now();
     let mut changed = tx.touched_dags();

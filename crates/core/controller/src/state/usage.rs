@@ -4,7 +4,7 @@ mod functions;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use snic_domain::{Bandwidth, CardId, DagName, DagUid, Timestamp, VmId};
+use snic_domain::{Bandwidth, CardId, DagName, DagUid, TenantId, Timestamp, VmId};
 use snic_tables::{CardCounters, DagRow, Table};
 use snic_usage::{
     Account, AccountKey, Book, Retention, UsageRates, UsageReading, UsageRecord, UsageWrite,
@@ -162,6 +162,11 @@ impl Usage {
     /// All accounts, by key.
     pub fn accounts(&self) -> impl Iterator<Item = (&AccountKey, &Account)> {
         self.book.accounts()
+    }
+
+    /// Accounts of a tenant, by key.
+    pub fn accounts_of(&self, tenant: &TenantId) -> impl Iterator<Item = (&AccountKey, &Account)> {
+        self.book.accounts_of(tenant)
     }
 
     /// Second up to which intervals are closed.
