@@ -5,6 +5,7 @@ use snic_domain::{DagId, NtTypeId, TenantId};
 use crate::key::{Remainders, UsageRates};
 use crate::meter::{ACCOUNT_NTS_MAX, Meter, UsageAmounts};
 use crate::pages::{IntervalLevel, UsageInterval, UsagePage};
+use crate::promise::{Outage, PromiseState, add_outage};
 use crate::saved::SavedAccount;
 
 /// Adds to a remainder; returns the whole units.
@@ -33,6 +34,8 @@ impl Account {
                 ended: None,
                 remainders: Remainders::default(),
                 nts: Vec::new(),
+                promised_ms: None,
+                outages: Vec::new(),
                 open: UsageAmounts::default(),
                 fine: UsagePage::default(),
             },
@@ -133,6 +136,38 @@ impl Account {
         for (nt, instances) in rates.nts.iter() {
             self.add_nt_time(nt, time * u128::from(instances));
         }
+    }
+
+    /// A promise was in a state from one millisecond to another.
+    pub(crate) fn add_promise(&mut self, state: PromiseState, from: u64, to: u64) {
+        let millis = to.saturating_sub(from);
+        if millis == 0 {
+            return;
+        }
+        self.add(Meter::PromiseTime, millis);
+        match state {
+            PromiseState::Kept => {}
+            PromiseState::Unknown => self.add(Meter::PromiseUnknown, millis),
+            PromiseState::Broken(cause) => {
+                self.add(Meter::PromiseBroken(cause), millis);
+                let outage = Outage { start_ms: from, end_ms: to, cause };
+                add_outage(&mut self.saved.outages, outage);
+            }
+        }
+    }
+
+    /// Millisecond up to which the promise of its DAG is charged, while there is one.
+    pub(crate) const fn promised_ms(&self) -> Option<u64> {
+        self.saved.promised_ms
+    }
+
+    pub(crate) const fn set_promised_ms(&mut self, until: Option<u64>) {
+        self.saved.promised_ms = until;
+    }
+
+    /// The latest outages, the last one last.
+    pub fn outages(&self) -> &[Outage] {
+        &self.saved.outages
     }
 
     /// Instances × nanoseconds of an NT type.

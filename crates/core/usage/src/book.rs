@@ -1,15 +1,19 @@
 //! All cards and accounts.
 
+mod upkeep;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use snic_domain::{CardId, DagId, DagUid, TenantId, Timestamp};
 
+use self::upkeep::SWEEP;
 use crate::account::Account;
 use crate::card::{CardBook, Charged, Tick};
 use crate::due::DueAccounts;
 use crate::key::{AccountKey, AccountPart, UsageRates};
 use crate::meter::UsageAmounts;
 use crate::pages::IntervalLevel;
+use crate::promise::{PromiseState, PromiseTimes, TrackedPromise};
 use crate::reading::UsageReading;
 use crate::retention::Retention;
 use crate::saved::{UsageKey, UsageRecord, UsageWrite};
@@ -24,11 +28,6 @@ const CATCH_UP: u64 = 1;
 
 /// Changes on a card that wait for its first reading; with more it is said to have had no time in between.
 const WAITING_MAX: usize = 4_096;
-
-/// Seconds from one sweep to the next.
-const SWEEP: u64 = 60;
-/// Most seconds that pages have become older by when one sweep removes them.
-const SWEPT_MAX: u64 = 3_600;
 
 const NANOS: u64 = 1_000_000_000;
 
@@ -85,6 +84,14 @@ pub struct Book {
     dirty: BTreeSet<AccountKey>,
     dirty_cards: BTreeSet<CardId>,
     writes: Vec<UsageWrite>,
+    /// Promises by the DAGs that have them.
+    pub(crate) promises: BTreeMap<DagUid, TrackedPromise>,
+    /// Times of promises by tenant, since the start.
+    pub(crate) promise_times: BTreeMap<TenantId, PromiseTimes>,
+    /// Time of the last event.
+    pub(crate) ticked_ms: u64,
+    /// Time of each card's last reading.
+    pub(crate) read_ms: BTreeMap<CardId, u64>,
 }
 
 fn open_page(key: &AccountKey, account: &Account, level: IntervalLevel) -> UsageWrite {
@@ -128,6 +135,11 @@ impl Book {
         }
         for (key, account) in &book.accounts {
             book.turns.set(key, account.turn_due());
+            // What was of it since then nobody saw. Of a tenant's DAGs that have no accounts of their own it is not counted.
+            if let (AccountPart::Dag(uid), Some(since_ms)) = (&key.part, account.promised_ms()) {
+                let (key, state) = (key.clone(), PromiseState::Unknown);
+                book.promises.insert(*uid, TrackedPromise { key, state, since_ms });
+            }
             if !account.open().is_zero() {
                 book.opened.insert(key.clone());
             }
@@ -148,6 +160,7 @@ impl Book {
             own.remove(key);
             if own.is_empty() {
                 self.tenants.remove(account.tenant());
+                self.promise_times.remove(account.tenant());
             }
         }
         self.turns.set(key, None);
@@ -304,6 +317,46 @@ impl Book {
         }
     }
 
+    /// The account of a DAG that the book has on a card.
+    pub(crate) fn held_account(&self, card: &CardId, uid: DagUid) -> Option<AccountPart> {
+        Some(self.cards.get(card)?.held(uid)?.0.clone())
+    }
+
+    pub(crate) fn has_account(&self, key: &AccountKey) -> bool {
+        self.accounts.contains_key(key)
+    }
+
+    /// Charges time of a promise: from `since` to `seen` in a state, and from there to `now` as unknown. It is stored with the next close,
+    /// or whatever else is stored of the account before: what was not is unknown after a crash.
+    pub(crate) fn charge_account_promise(
+        &mut self,
+        key: &AccountKey,
+        state: PromiseState,
+        (since, seen, now): (u64, u64, u64),
+    ) {
+        if let Some(account) = self.accounts.get_mut(key) {
+            account.add_promise(state, since, seen);
+            account.add_promise(PromiseState::Unknown, seen, now);
+            account.set_promised_ms(Some(now));
+            let tenant = account.tenant();
+            if !self.promise_times.contains_key(tenant) {
+                self.promise_times.insert(tenant.clone(), PromiseTimes::default());
+            }
+            if let Some(times) = self.promise_times.get_mut(tenant) {
+                times.add(state, seen.saturating_sub(since));
+                times.add(PromiseState::Unknown, now.saturating_sub(seen));
+            }
+            self.opened.insert(key.clone());
+        }
+    }
+
+    /// Promises of an account are charged up to a time, or it has none.
+    pub(crate) fn note_promised(&mut self, key: &AccountKey, until: Option<u64>) {
+        if let Some(account) = self.accounts.get_mut(key) {
+            account.set_promised_ms(until);
+        }
+    }
+
     /// Rows of a card that are held, or may still count packets of DAGs that have left.
     pub fn counting(&self, card: &CardId) -> Vec<u16> {
         let waiting = self.waiting.get(card).into_iter().flatten();
@@ -360,6 +413,7 @@ impl Book {
             None => self.card(card).tick(reading),
         };
         let Tick::Passed { bytes_most, is_news } = tick else { return };
+        self.note_reading(card, reading.now);
         if !self.waiting.is_empty() {
             self.apply_waiting(card);
         }
@@ -420,6 +474,7 @@ impl Book {
         let is_ahead = end > second;
         self.due = if is_ahead { second + interval + CATCH_UP } else { end + interval };
         self.writes.push(UsageWrite::Put(UsageRecord::Closed(end)));
+        self.charge_promises(now);
         let cards: Vec<CardId> = self.cards.keys().cloned().collect();
         for card in &cards {
             let charged = self.card(card).charge_all(now);
@@ -448,44 +503,6 @@ impl Book {
             self.turns.set(key, account.turn_due());
         }
         self.sweep(end, retention);
-    }
-
-    /// Removes pages that are too old, once a minute, and accounts without pages. Time O(accounts with something to remove).
-    fn sweep(&mut self, end: u64, retention: &Retention) {
-        let before = self.swept;
-        if before / SWEEP == end / SWEEP {
-            return;
-        }
-        if self.swept_for.replace(*retention) != Some(*retention) {
-            self.sweeps.set_all(0);
-        }
-        // After a long time without the daemon, a part at a time.
-        let now = end.min(before + SWEPT_MAX);
-        self.swept = now;
-        let mut gone = Vec::new();
-        for key in self.sweeps.take_until(now) {
-            let Some(account) = self.accounts.get(&key) else { continue };
-            let last = account.ended().unwrap_or(now);
-            for level in IntervalLevel::ALL {
-                let first = retention.kept_from(level, before).max(level.page_of(account.begun()));
-                // Packets are counted for a while after it has left.
-                let until =
-                    retention.kept_from(level, now).min(level.page_of(last) + 2 * level.page());
-                let starts = (first..until.max(first)).step_by(level.page() as usize);
-                let keys = starts.map(|start| UsageKey::FullPage(key.clone(), level, start));
-                self.writes.extend(keys.map(UsageWrite::Remove));
-            }
-            self.sweeps.set(&key, Some(retention.sweep_due(account, now)));
-            let is_old = last + 2 * IntervalLevel::Hour.page()
-                < retention.kept_from(IntervalLevel::Hour, now);
-            if account.ended().is_some() && is_old && account.is_at_rest() {
-                gone.push(key);
-            }
-        }
-        for key in gone {
-            self.remove(&key);
-            self.writes.push(UsageWrite::Remove(UsageKey::Account(key)));
-        }
     }
 
     /// Takes the changes of its records. They are durable together or not at all, and in this order.
@@ -537,43 +554,5 @@ impl Book {
             self.opened.insert(key.clone());
         }
         *account.open()
-    }
-
-    /// Each invariant, recomputed.
-    ///
-    /// # Errors
-    /// One is broken: which.
-    pub fn check(&self) -> Result<(), String> {
-        self.cards.iter().try_for_each(|(card, book)| {
-            book.check().map_err(|broken| format!("usage of card {card}: {broken}"))
-        })?;
-        let ended = self.accounts.values().filter(|account| account.ended().is_some()).count();
-        let counted = self.ended.values().sum::<usize>();
-        if ended != counted {
-            return Err(format!("{ended} accounts have ended, {counted} are counted"));
-        }
-        self.check_due()
-    }
-
-    /// Whether each account is looked at when something is due.
-    fn check_due(&self) -> Result<(), String> {
-        for (key, account) in &self.accounts {
-            let (noted, due) = (self.turns.get(key), account.turn_due());
-            if noted != due {
-                return Err(format!("a page of {key} turns at {due:?}, and is noted at {noted:?}"));
-            }
-            if !account.open().is_zero() && !self.opened.contains(key) {
-                return Err(format!("{key} has something, and its interval is not closed"));
-            }
-            let is_own = self.tenants.get(account.tenant()).is_some_and(|own| own.contains(key));
-            if !is_own || self.sweeps.get(key).is_none() {
-                return Err(format!("{key} is not found by its tenant, or never swept"));
-            }
-        }
-        let (all, of_tenants) = (self.accounts.len(), self.tenants.values().map(BTreeSet::len));
-        match (of_tenants.sum::<usize>(), self.sweeps.len()) == (all, all) {
-            true => Ok(()),
-            false => Err(format!("{all} accounts, and others are noted")),
-        }
     }
 }

@@ -10,6 +10,7 @@ use crate::clock::CardClock;
 use crate::key::{AccountKey, AccountPart, Remainders, UsageRates};
 use crate::meter::UsageAmounts;
 use crate::pages::{IntervalLevel, UsagePage};
+use crate::promise::Outage;
 
 /// A card, as it was last read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,6 +67,12 @@ pub struct SavedAccount {
     /// NT types that it counts by themselves; it never loses one, for its pages name them by their place.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nts: Vec<NtTypeId>,
+    /// Millisecond since 1970 up to which the promise of its DAG is charged, while there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub promised_ms: Option<u64>,
+    /// The latest outages, the last one last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outages: Vec<Outage>,
     /// UsageAmounts since the last interval was closed.
     pub open: UsageAmounts,
     /// UsagePage that is being filled.

@@ -1,5 +1,7 @@
 //! The book against a list of all that happened, added up.
 
+mod promises;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -725,8 +727,17 @@ fn numbers_of_meters_stay() {
         })
         .collect();
     let of = |number: usize| all.iter().find(|(of, _)| *of == number).map(|(_, name)| &**name);
-    for (number, name) in [(6, "PacketsServed"), (32, "Gap(Late)"), (40, "Area"), (43, "Functions")]
-    {
+    let known = [
+        (6, "PacketsServed"),
+        (24, "PromiseBroken(CardLost)"),
+        (30, "PromiseBroken(BelowPromise)"),
+        (32, "Gap(Late)"),
+        (40, "Area"),
+        (43, "Functions"),
+        (44, "PromiseTime"),
+        (45, "PromiseUnknown"),
+    ];
+    for (number, name) in known {
         assert_eq!(of(number), Some(name));
     }
     assert_eq!((of(48), of(63)), (Some("Nt(0)"), Some("Nt(15)")));
@@ -904,7 +915,8 @@ fn a_day_of_a_busy_dag_takes_a_third_of_a_megabyte() {
 /// Records of a DAG that left are gone when they are too old, over restarts of the daemon, too.
 #[test]
 fn nothing_is_left_of_an_account_when_its_time_is_over() {
-    [false, true].map(live_and_end);
+    live_and_end(false);
+    live_and_end(true);
 }
 
 /// Lets a DAG come, leave, have something later, and be forgotten.

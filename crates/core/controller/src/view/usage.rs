@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use snic_domain::{NtTypeId, TenantId};
-use snic_usage::{Account, AccountKey, IntervalLevel, UsageRates};
+use snic_domain::{ConditionStatus, NtTypeId, TenantId};
+use snic_usage::{Account, AccountKey, BreakCause, IntervalLevel, PromiseState, UsageRates};
 
 use crate::protocol::{UsageAccount, UsageView};
 use crate::state::Core;
 use crate::state::dags::DagEntry;
 use crate::state::epoch::{OnCard, area_of_promise};
 use crate::store::records::regions_of;
+use crate::view::status::ADOPTING;
 
 /// Usage of a tenant, or of all. A tenant does not see that of a deleted one that had its name. Time O(accounts of the tenant).
 pub(crate) fn usage(core: &Core, tenant: Option<&TenantId>) -> UsageView {
@@ -29,6 +30,7 @@ pub(crate) fn usage(core: &Core, tenant: Option<&TenantId>) -> UsageView {
     UsageView {
         closed: core.usage.closed().unwrap_or_default(),
         retention: *core.usage.retention(),
+        availability_ppm: core.policies.current().availability_ppm,
         accounts,
     }
 }
@@ -41,6 +43,7 @@ fn view(key: &AccountKey, account: &Account) -> UsageAccount {
         begun: account.begun(),
         ended: account.ended(),
         nts: account.nts().to_vec(),
+        outages: account.outages().to_vec(),
         open: IntervalLevel::ALL.map(|level| (level, account.page(level).clone())),
     }
 }
@@ -69,4 +72,34 @@ pub(crate) fn rates(core: &Core, entry: &DagEntry) -> UsageRates {
     }
     rates.nts = instances.into();
     rates
+}
+
+/// State of a DAG's promise; `None` while nothing says that it was given one. `before` is the state that it had.
+pub(crate) fn promise_state(
+    entry: &DagEntry,
+    before: Option<PromiseState>,
+) -> Option<PromiseState> {
+    let promise = entry.promise()?;
+    if promise.status == ConditionStatus::True {
+        let below = PromiseState::Broken(BreakCause::BelowPromise);
+        return Some(if entry.is_below_promise() { below } else { PromiseState::Kept });
+    }
+    if promise.reason == ADOPTING {
+        // What was broken by the loss of the card is broken until the card has said what it holds.
+        return Some(match before {
+            Some(PromiseState::Broken(cause)) if cause != BreakCause::BelowPromise => {
+                PromiseState::Broken(cause)
+            }
+            _ => PromiseState::Unknown,
+        });
+    }
+    let cause = match &*promise.reason {
+        "CARD_LOST" => BreakCause::CardLost,
+        "NO_PLACE" => BreakCause::NoPlace,
+        "CONFIGURATION_REFUSED" => BreakCause::ConfigurationRefused,
+        _ if entry.is_stopped() => BreakCause::Stopped,
+        "RECONFIGURING" | "LOAD_FAILING" => BreakCause::RegionNotLoaded,
+        _ => BreakCause::NotProgrammed,
+    };
+    Some(PromiseState::Broken(cause))
 }
