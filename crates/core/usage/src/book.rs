@@ -1,5 +1,6 @@
 //! All cards and accounts.
 
+mod promises;
 mod upkeep;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -87,11 +88,11 @@ pub struct Book {
     /// Promises by the DAGs that have them.
     pub(crate) promises: BTreeMap<DagUid, TrackedPromise>,
     /// Times of promises by tenant, since the start.
-    pub(crate) promise_times: BTreeMap<TenantId, PromiseTimes>,
+    promise_times: BTreeMap<TenantId, PromiseTimes>,
     /// Time of the last event.
-    pub(crate) ticked_ms: u64,
+    ticked_ms: u64,
     /// Time of each card's last reading.
-    pub(crate) read_ms: BTreeMap<CardId, u64>,
+    read_ms: BTreeMap<CardId, u64>,
 }
 
 fn open_page(key: &AccountKey, account: &Account, level: IntervalLevel) -> UsageWrite {
@@ -318,17 +319,17 @@ impl Book {
     }
 
     /// The account of a DAG that the book has on a card.
-    pub(crate) fn held_account(&self, card: &CardId, uid: DagUid) -> Option<AccountPart> {
+    fn held_account(&self, card: &CardId, uid: DagUid) -> Option<AccountPart> {
         Some(self.cards.get(card)?.held(uid)?.0.clone())
     }
 
-    pub(crate) fn has_account(&self, key: &AccountKey) -> bool {
+    fn has_account(&self, key: &AccountKey) -> bool {
         self.accounts.contains_key(key)
     }
 
     /// Charges time of a promise: from `since` to `seen` in a state, and from there to `now` as unknown. It is stored with the next close,
     /// or whatever else is stored of the account before: what was not is unknown after a crash.
-    pub(crate) fn charge_account_promise(
+    fn charge_account_promise(
         &mut self,
         key: &AccountKey,
         state: PromiseState,
@@ -351,7 +352,7 @@ impl Book {
     }
 
     /// Promises of an account are charged up to a time, or it has none.
-    pub(crate) fn note_promised(&mut self, key: &AccountKey, until: Option<u64>) {
+    fn note_promised(&mut self, key: &AccountKey, until: Option<u64>) {
         if let Some(account) = self.accounts.get_mut(key) {
             account.set_promised_ms(until);
         }

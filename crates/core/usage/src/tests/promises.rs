@@ -18,7 +18,7 @@ struct Promised {
     state: PromiseState,
     /// Milliseconds of each state; in those of the daemon's death, unknown.
     truth: BTreeMap<String, u64>,
-    /// What it was, and when, when the account was stored last.
+    /// The truth and the time of when the account was stored last.
     stored: (BTreeMap<String, u64>, u64),
     is_placed: bool,
 }

@@ -1,5 +1,7 @@
 //! Usage in steps and pages beside what was counted.
 
+mod slo;
+
 use snic_controller::{CardCounters, DagCounters};
 use snic_domain::{Bandwidth, DagId, DagUid, NtTypeId};
 use snic_ports::store::Batch;
