@@ -214,6 +214,10 @@ impl UsageRecord {
 }
 
 /// A change of the book's records.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most are records, each is passed on at once, and a box would be one more allocation for each"
+)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UsageWrite {
     /// A record is new, or different.

@@ -97,7 +97,7 @@ pub(super) fn slo_of(
         // Intervals of this length are still kept for all of the window.
         let interval = match window_seconds {
             ..=3_600 => 10,
-            ..=DAY => 60,
+            3_601..=DAY => 60,
             _ => 3_600,
         };
         let from = view.closed.saturating_sub(window_seconds) / interval * interval;
