@@ -73,7 +73,7 @@ impl Promised {
     }
 }
 
-/// How far the promises of one tenant or DAG were kept. Time O(accounts × pages of the range).
+/// Availability of the promises of one tenant or DAG beside an objective. Time O(accounts × pages of the range).
 ///
 /// # Errors
 /// The store cannot be read.
