@@ -283,6 +283,14 @@ pub enum DagCommand {
         /// Name
         name: String,
     },
+    /// Show how far the promise of a DAG was kept: availability beside the objective, time in
+    /// which it was broken, by cause, and what is left of the budget
+    Slo {
+        /// Name; a deleted DAG is found, too
+        name: String,
+        #[command(flatten)]
+        options: SloOptions,
+    },
     /// Explain the mapping of a DAG and the rejected alternatives
     Explain {
         /// Name

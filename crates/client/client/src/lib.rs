@@ -7,6 +7,8 @@
 //!                failure ──► exit code, text, JSON
 //!  output ──► tables for people, JSON and YAML for programs
 //! ```
+//!
+//! One crate, for `snicctl` and `top` connect, ask and print in the same way, and half of it are views that share their tables and words.
 
 mod connection;
 mod contexts;

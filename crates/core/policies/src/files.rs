@@ -344,6 +344,7 @@ struct Tasks {
 #[serde(default, deny_unknown_fields)]
 struct Promises {
     ingress_percent: Spanned<u64>,
+    availability_ppm: Spanned<u64>,
     dag_bandwidth_max_mbps: Spanned<u64>,
 }
 
@@ -356,6 +357,8 @@ pub(super) fn admission(
     let idle = [("warn", IdleTaskPolicy::Warn), ("refuse", IdleTaskPolicy::Refuse)];
     let key = "promises.dag_bandwidth_max_mbps";
     let most = source.number(key, &keys.dag_bandwidth_max_mbps, 4_000_000, 1..=4_000_000)?;
+    let key = "promises.availability_ppm";
+    to.availability_ppm = source.small(key, &keys.availability_ppm, 999_000, 500_000..=999_999)?;
     to.admission = AdmissionPolicy {
         ingress_percent: source.small(
             "promises.ingress_percent",

@@ -5,6 +5,7 @@ use snic_domain::{DagId, NtTypeId, TenantId};
 use crate::key::{Remainders, UsageRates};
 use crate::meter::{ACCOUNT_NTS_MAX, Meter, UsageAmounts};
 use crate::pages::{IntervalLevel, UsageInterval, UsagePage};
+use crate::promise::{Outage, PromiseState, add_outage};
 use crate::saved::SavedAccount;
 
 /// Adds to a remainder; returns the whole units.
@@ -33,6 +34,8 @@ impl Account {
                 ended: None,
                 remainders: Remainders::default(),
                 nts: Vec::new(),
+                promised_ms: None,
+                outages: Vec::new(),
                 open: UsageAmounts::default(),
                 fine: UsagePage::default(),
             },
@@ -74,7 +77,7 @@ impl Account {
         self.saved.begun
     }
 
-    /// Second in which the DAG left the card, if it did.
+    /// Second in which the DAG left the card, if it did, or the end of a later interval with something of it.
     pub const fn ended(&self) -> Option<u64> {
         self.saved.ended
     }
@@ -135,6 +138,38 @@ impl Account {
         }
     }
 
+    /// A promise was in a state from one millisecond to another.
+    pub(crate) fn add_promise(&mut self, state: PromiseState, from: u64, to: u64) {
+        let millis = to.saturating_sub(from);
+        if millis == 0 {
+            return;
+        }
+        self.add(Meter::PromiseTime, millis);
+        match state {
+            PromiseState::Kept => {}
+            PromiseState::Unknown => self.add(Meter::PromiseUnknown, millis),
+            PromiseState::Broken(cause) => {
+                self.add(Meter::PromiseBroken(cause), millis);
+                let outage = Outage { start_ms: from, end_ms: to, cause };
+                add_outage(&mut self.saved.outages, outage);
+            }
+        }
+    }
+
+    /// Millisecond up to which the promise of its DAG is charged, while there is one.
+    pub(crate) const fn promised_ms(&self) -> Option<u64> {
+        self.saved.promised_ms
+    }
+
+    pub(crate) const fn set_promised_ms(&mut self, until: Option<u64>) {
+        self.saved.promised_ms = until;
+    }
+
+    /// The latest outages, the last one last.
+    pub fn outages(&self) -> &[Outage] {
+        &self.saved.outages
+    }
+
     /// Instances × nanoseconds of an NT type.
     fn add_nt_time(&mut self, nt: &NtTypeId, more: u128) {
         let place = self.nt_place(nt);
@@ -177,6 +212,7 @@ impl Account {
             return false;
         }
         self.saved.fine.push(UsageInterval { start, end, amounts });
+        self.saved.ended = self.saved.ended.map(|ended| ended.max(end));
         true
     }
 
@@ -191,6 +227,12 @@ impl Account {
             self.page_mut(next).push(sum);
         }
         Some(page)
+    }
+
+    /// Second at which one of its pages is full.
+    pub(crate) fn turn_due(&self) -> Option<u64> {
+        let ends = |level: IntervalLevel| Some(self.page(level).start(level)? + level.page());
+        IntervalLevel::ALL.into_iter().filter_map(ends).min()
     }
 
     /// Whether its last interval is closed and all its pages are full.

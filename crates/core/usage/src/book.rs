@@ -1,15 +1,22 @@
 //! All cards and accounts.
 
+mod promises;
+mod upkeep;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use snic_domain::{CardId, DagId, DagUid, TenantId, Timestamp};
 
+use self::upkeep::SWEEP;
 use crate::account::Account;
 use crate::card::{CardBook, Charged, Tick};
+use crate::due::DueAccounts;
 use crate::key::{AccountKey, AccountPart, UsageRates};
 use crate::meter::UsageAmounts;
-use crate::pages::{IntervalLevel, PageRange};
+use crate::pages::IntervalLevel;
+use crate::promise::{PromiseState, PromiseTimes, TrackedPromise};
 use crate::reading::UsageReading;
+use crate::retention::Retention;
 use crate::saved::{UsageKey, UsageRecord, UsageWrite};
 
 /// Accounts of DAGs that left that are kept apart, by tenant. Beyond, a tenant's next DAGs are counted together, so that one that creates
@@ -23,57 +30,7 @@ const CATCH_UP: u64 = 1;
 /// Changes on a card that wait for its first reading; with more it is said to have had no time in between.
 const WAITING_MAX: usize = 4_096;
 
-/// Seconds from one sweep to the next.
-const SWEEP: u64 = 60;
-/// Most seconds that pages have become older by when one sweep removes them.
-const SWEPT_MAX: u64 = 3_600;
-
 const NANOS: u64 = 1_000_000_000;
-
-/// Ages up to which intervals are kept, in seconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Retention {
-    /// Intervals of ten seconds.
-    pub fine: u64,
-    /// Intervals of a minute.
-    pub minute: u64,
-    /// Intervals of an hour; older ones are gone.
-    pub hour: u64,
-}
-
-impl Default for Retention {
-    /// An hour, a day, and three months: a start reads them with all other records.
-    fn default() -> Self {
-        Self { fine: 3_600, minute: 86_400, hour: 92 * 86_400 }
-    }
-}
-
-impl Retention {
-    const fn of(&self, level: IntervalLevel) -> u64 {
-        match level {
-            IntervalLevel::Fine => self.fine,
-            IntervalLevel::Minute => self.minute,
-            IntervalLevel::Hour => self.hour,
-        }
-    }
-
-    /// Beginning of the first page of this length that is kept. Pages of a shorter length are kept from the beginning of an interval
-    /// of the longer one on, so a range is read from each length without overlap.
-    pub const fn kept_from(&self, level: IntervalLevel, second: u64) -> u64 {
-        level.page_of(second.saturating_sub(self.of(level)))
-    }
-
-    /// The pages that a range is read from: the shortest intervals that are kept.
-    pub fn ranges(&self, from: u64, to: u64, second: u64) -> [PageRange; 3] {
-        let fine = self.kept_from(IntervalLevel::Fine, second).clamp(from, to.max(from));
-        let minute = self.kept_from(IntervalLevel::Minute, second).clamp(from, fine);
-        [
-            PageRange { level: IntervalLevel::Hour, from, to: minute },
-            PageRange { level: IntervalLevel::Minute, from: minute, to: fine },
-            PageRange { level: IntervalLevel::Fine, from: fine, to },
-        ]
-    }
-}
 
 /// A DAG on a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,8 +63,18 @@ pub struct Book {
     accounts: BTreeMap<AccountKey, Account>,
     /// Changes on cards that were not read since the start.
     waiting: BTreeMap<CardId, Vec<(Timestamp, PlaceChange)>>,
+    /// Keys of accounts, by tenant.
+    tenants: BTreeMap<TenantId, BTreeSet<AccountKey>>,
     /// Accounts that ended, by tenant.
     ended: BTreeMap<TenantId, usize>,
+    /// Accounts with something since the last close.
+    opened: BTreeSet<AccountKey>,
+    /// Accounts by the second at which a page of theirs turns.
+    turns: DueAccounts,
+    /// Accounts by the second at which a sweep has something to remove; in the past where that was not computed yet.
+    sweeps: DueAccounts,
+    /// Ages that the times of sweeps were computed for.
+    swept_for: Option<Retention>,
     /// Second up to which intervals are closed; the open one begins with it.
     closed: Option<u64>,
     /// Second of the next close.
@@ -118,6 +85,14 @@ pub struct Book {
     dirty: BTreeSet<AccountKey>,
     dirty_cards: BTreeSet<CardId>,
     writes: Vec<UsageWrite>,
+    /// Promises by the DAGs that have them.
+    pub(crate) promises: BTreeMap<DagUid, TrackedPromise>,
+    /// Times of promises by tenant, since the start.
+    promise_times: BTreeMap<TenantId, PromiseTimes>,
+    /// Time of the last event.
+    ticked_ms: u64,
+    /// Time of each card's last reading.
+    read_ms: BTreeMap<CardId, u64>,
 }
 
 fn open_page(key: &AccountKey, account: &Account, level: IntervalLevel) -> UsageWrite {
@@ -148,7 +123,7 @@ impl Book {
                 UsageRecord::Row(card, saved) => book.card(&card).restore_row(saved),
                 UsageRecord::Account(key, saved) => {
                     book.count_ended(&saved.tenant, saved.ended.is_some(), true);
-                    book.accounts.insert(key, Account::restore(saved));
+                    book.insert(key, Account::restore(saved));
                 }
                 UsageRecord::OpenPage(key, level, page) => pages.push((key, level, page)),
                 UsageRecord::FullPage(..) => {}
@@ -159,7 +134,39 @@ impl Book {
                 account.restore_page(level, page);
             }
         }
+        for (key, account) in &book.accounts {
+            book.turns.set(key, account.turn_due());
+            // What was of it since then nobody saw. Of a tenant's DAGs that have no accounts of their own it is not counted.
+            if let (AccountPart::Dag(uid), Some(since_ms)) = (&key.part, account.promised_ms()) {
+                let (key, state) = (key.clone(), PromiseState::Unknown);
+                book.promises.insert(*uid, TrackedPromise { key, state, since_ms });
+            }
+            if !account.open().is_zero() {
+                book.opened.insert(key.clone());
+            }
+        }
         book
+    }
+
+    fn insert(&mut self, key: AccountKey, account: Account) {
+        self.sweeps.set(&key, Some(0));
+        self.tenants.entry(account.tenant().clone()).or_default().insert(key.clone());
+        self.accounts.insert(key, account);
+    }
+
+    fn remove(&mut self, key: &AccountKey) {
+        let Some(account) = self.accounts.remove(key) else { return };
+        self.count_ended(account.tenant(), account.ended().is_some(), false);
+        if let Some(own) = self.tenants.get_mut(account.tenant()) {
+            own.remove(key);
+            if own.is_empty() {
+                self.tenants.remove(account.tenant());
+                self.promise_times.remove(account.tenant());
+            }
+        }
+        self.turns.set(key, None);
+        self.sweeps.set(key, None);
+        self.dirty.remove(key);
     }
 
     fn card(&mut self, card: &CardId) -> &mut CardBook {
@@ -287,8 +294,11 @@ impl Book {
         let key = AccountKey { card: card.clone(), part: part.clone() };
         let was_ended = self.accounts.get(&key).is_some_and(|account| account.ended().is_some());
         self.count_ended(&tenant, was_ended, false);
-        let new = || Account::new(tenant, dag, second);
-        self.accounts.entry(key.clone()).or_insert_with(new).reopen();
+        match self.accounts.get_mut(&key) {
+            Some(account) => account.reopen(),
+            None => self.insert(key.clone(), Account::new(tenant, dag, second)),
+        }
+        self.sweeps.set(&key, Some(0));
         let before = self.card(card).take(time, uid, part, rates);
         self.dirty.insert(key);
         // The row's record is the next owner's: what the one before has used must be stored with it.
@@ -302,8 +312,49 @@ impl Book {
         let key = AccountKey { card: card.clone(), part };
         if let (AccountPart::Dag(_), Some(account)) = (&key.part, self.accounts.get_mut(&key)) {
             account.end(second);
+            self.sweeps.set(&key, Some(0));
             let tenant = account.tenant().clone();
             self.count_ended(&tenant, true, true);
+        }
+    }
+
+    /// The account of a DAG that the book has on a card.
+    fn held_account(&self, card: &CardId, uid: DagUid) -> Option<AccountPart> {
+        Some(self.cards.get(card)?.held(uid)?.0.clone())
+    }
+
+    fn has_account(&self, key: &AccountKey) -> bool {
+        self.accounts.contains_key(key)
+    }
+
+    /// Charges time of a promise: from `since` to `seen` in a state, and from there to `now` as unknown. It is stored with the next close,
+    /// or whatever else is stored of the account before: what was not is unknown after a crash.
+    fn charge_account_promise(
+        &mut self,
+        key: &AccountKey,
+        state: PromiseState,
+        (since, seen, now): (u64, u64, u64),
+    ) {
+        if let Some(account) = self.accounts.get_mut(key) {
+            account.add_promise(state, since, seen);
+            account.add_promise(PromiseState::Unknown, seen, now);
+            account.set_promised_ms(Some(now));
+            let tenant = account.tenant();
+            if !self.promise_times.contains_key(tenant) {
+                self.promise_times.insert(tenant.clone(), PromiseTimes::default());
+            }
+            if let Some(times) = self.promise_times.get_mut(tenant) {
+                times.add(state, seen.saturating_sub(since));
+                times.add(PromiseState::Unknown, now.saturating_sub(seen));
+            }
+            self.opened.insert(key.clone());
+        }
+    }
+
+    /// Promises of an account are charged up to a time, or it has none.
+    fn note_promised(&mut self, key: &AccountKey, until: Option<u64>) {
+        if let Some(account) = self.accounts.get_mut(key) {
+            account.set_promised_ms(until);
         }
     }
 
@@ -363,6 +414,7 @@ impl Book {
             None => self.card(card).tick(reading),
         };
         let Tick::Passed { bytes_most, is_news } = tick else { return };
+        self.note_reading(card, reading.now);
         if !self.waiting.is_empty() {
             self.apply_waiting(card);
         }
@@ -380,6 +432,9 @@ impl Book {
             if let Some(account) = self.accounts.get_mut(&key) {
                 account.add_all(&amounts);
                 account.add_time(nanos, &rates);
+                if !account.open().is_zero() {
+                    self.opened.insert(key.clone());
+                }
             }
             self.dirty.insert(key);
         }
@@ -398,8 +453,8 @@ impl Book {
         self.closed
     }
 
-    /// Closes the interval if it is over: amounts of all accounts, and the counters that they are of. Time O(accounts), once in ten
-    /// seconds.
+    /// Closes the interval if it is over: amounts of all accounts, and the counters that they are of. Time O(rows of all cards +
+    /// accounts with something in the interval, or in a page that is over), once in ten seconds.
     pub fn close(&mut self, now: Timestamp, retention: &Retention) {
         let (second, interval) = (second(now), IntervalLevel::Fine.interval());
         let Some(start) = self.closed else {
@@ -420,15 +475,22 @@ impl Book {
         let is_ahead = end > second;
         self.due = if is_ahead { second + interval + CATCH_UP } else { end + interval };
         self.writes.push(UsageWrite::Put(UsageRecord::Closed(end)));
+        self.charge_promises(now);
         let cards: Vec<CardId> = self.cards.keys().cloned().collect();
         for card in &cards {
             let charged = self.card(card).charge_all(now);
             self.charge(card, charged);
             self.dirty_cards.insert(card.clone());
         }
-        for (key, account) in &mut self.accounts {
+        let mut keys = std::mem::take(&mut self.opened);
+        keys.append(&mut self.turns.take_until(end));
+        for key in &keys {
+            let Some(account) = self.accounts.get_mut(key) else { continue };
             if account.close(start, end) {
                 self.dirty.insert(key.clone());
+                if account.ended().is_some() {
+                    self.sweeps.set(key, Some(0));
+                }
             }
             for level in IntervalLevel::ALL {
                 let Some(page) = account.turn(level, end) else { continue };
@@ -439,44 +501,9 @@ impl Book {
                 let changed = changed.filter(|level| *level != IntervalLevel::Fine);
                 self.writes.extend(changed.map(|level| open_page(key, account, level)));
             }
+            self.turns.set(key, account.turn_due());
         }
         self.sweep(end, retention);
-    }
-
-    /// Removes pages that are too old, once a minute, and accounts without pages. Time O(accounts).
-    fn sweep(&mut self, end: u64, retention: &Retention) {
-        let before = self.swept;
-        if before / SWEEP == end / SWEEP {
-            return;
-        }
-        // After a long time without the daemon, a part at a time.
-        let now = end.min(before + SWEPT_MAX);
-        self.swept = now;
-        let mut gone = Vec::new();
-        for (key, account) in &self.accounts {
-            let last = account.ended().unwrap_or(now);
-            for level in IntervalLevel::ALL {
-                let first = retention.kept_from(level, before).max(level.page_of(account.begun()));
-                // Packets are counted for a while after it has left.
-                let until =
-                    retention.kept_from(level, now).min(level.page_of(last) + 2 * level.page());
-                let starts = (first..until.max(first)).step_by(level.page() as usize);
-                let keys = starts.map(|start| UsageKey::FullPage(key.clone(), level, start));
-                self.writes.extend(keys.map(UsageWrite::Remove));
-            }
-            let is_old = last + 2 * IntervalLevel::Hour.page()
-                < retention.kept_from(IntervalLevel::Hour, now);
-            if account.ended().is_some() && is_old && account.is_at_rest() {
-                gone.push(key.clone());
-            }
-        }
-        for key in gone {
-            if let Some(account) = self.accounts.remove(&key) {
-                self.count_ended(account.tenant(), true, false);
-            }
-            self.dirty.remove(&key);
-            self.writes.push(UsageWrite::Remove(UsageKey::Account(key)));
-        }
     }
 
     /// Takes the changes of its records. They are durable together or not at all, and in this order.
@@ -489,6 +516,9 @@ impl Book {
                 // The counters that a row's record says were taken in, and the amounts of its account, are of one moment.
                 account.add_all(&card.take_pending(&key.part));
                 rows = card.rows_of(&key.part);
+            }
+            if !account.open().is_zero() {
+                self.opened.insert(key.clone());
             }
             for row in rows {
                 writes.push(UsageWrite::Put(UsageRecord::Row(key.card.clone(), row)));
@@ -509,28 +539,21 @@ impl Book {
         self.accounts.iter()
     }
 
+    /// Accounts of a tenant, by key. Time O(those).
+    pub fn accounts_of(&self, tenant: &TenantId) -> impl Iterator<Item = (&AccountKey, &Account)> {
+        let own = self.tenants.get(tenant).into_iter().flatten();
+        own.filter_map(|key| self.accounts.get_key_value(key))
+    }
+
     /// UsageAmounts of one account since the last close.
     pub fn open(&mut self, key: &AccountKey) -> UsageAmounts {
         let Some(account) = self.accounts.get_mut(key) else { return UsageAmounts::ZERO };
         if let Some(card) = self.cards.get_mut(&key.card) {
             account.add_all(&card.take_pending(&key.part));
         }
-        *account.open()
-    }
-
-    /// Each invariant, recomputed.
-    ///
-    /// # Errors
-    /// One is broken: which.
-    pub fn check(&self) -> Result<(), String> {
-        self.cards.iter().try_for_each(|(card, book)| {
-            book.check().map_err(|broken| format!("usage of card {card}: {broken}"))
-        })?;
-        let ended = self.accounts.values().filter(|account| account.ended().is_some()).count();
-        let counted = self.ended.values().sum::<usize>();
-        match ended == counted {
-            true => Ok(()),
-            false => Err(format!("{ended} accounts have ended, {counted} are counted")),
+        if !account.open().is_zero() {
+            self.opened.insert(key.clone());
         }
+        *account.open()
     }
 }

@@ -267,9 +267,9 @@ impl CardBook {
         self.rows.iter().filter_map(|row| Some(&row.owner.as_ref()?.account))
     }
 
-    fn note_gap(&mut self, gap: Gap, millis: u64) {
+    fn note_gap(&mut self, gap: Gap, millis: u64, concerns: fn(&RowOwner) -> bool) {
         let owners = self.rows.iter_mut().filter_map(|row| row.owner.as_mut());
-        for owner in owners.filter(|owner| !owner.is_clear()) {
+        for owner in owners.filter(|owner| concerns(owner)) {
             owner.pending.add(Meter::Gap(gap), millis.max(1));
         }
     }
@@ -288,7 +288,7 @@ impl CardBook {
             return true; // Its counters may be of any age: the first reading is where counting begins.
         }
         // The last reading of the old boot was taken in. What was counted after it went with the card's power.
-        self.note_gap(Gap::CardRestarted, unread.as_millis() as u64);
+        self.note_gap(Gap::CardRestarted, unread.as_millis() as u64, |owner| !owner.is_clear());
         (self.is_read, self.left) = (true, 0);
         self.rows.iter_mut().for_each(Row::restart);
         true
@@ -296,7 +296,7 @@ impl CardBook {
 
     /// Another device is in its place: nothing is known of its counters.
     pub fn replaced(&mut self) {
-        self.note_gap(Gap::CardRestarted, 1);
+        self.note_gap(Gap::CardRestarted, 1, |owner| !owner.is_clear());
         (self.boot, self.is_read, self.left) = (None, false, 0);
         for row in &mut self.rows {
             row.restart();
@@ -313,7 +313,8 @@ impl CardBook {
             return Tick::Restarted;
         };
         if self.is_restored || u128::from(passed) > COAST_MAX.as_nanos() {
-            self.note_gap(Gap::Late, passed / 1_000_000);
+            // Not of those that left: they use nothing, and would have a gap at each start for as long as nobody gets the row.
+            self.note_gap(Gap::Late, passed / 1_000_000, |owner| owner.is_held);
         }
         // Of a card without a clock nobody knows how long it ran without the daemon.
         let has_time = counters.cycles.is_some() || !self.is_restored;

@@ -19,6 +19,9 @@
 //!
 //! *Time* is the card's own, by cycles of its clock ([`CardClock`]): a host whose clock is set loses and invents none.
 //!
+//! *Promises* are charged by the host's clock, from one change of their state to the next ([`Book::set_promise`]): kept, broken for a
+//! cause, or unknown, where the daemon was dead or a card was not read.
+//!
 //! *Gaps.* Counters that went back, jumped, or were lost with the card's power are a gap with a reason and a length, never an estimate.
 
 #![warn(clippy::missing_errors_doc, missing_docs)]
@@ -27,10 +30,13 @@ mod account;
 mod book;
 mod card;
 mod clock;
+mod due;
 mod key;
 mod meter;
 mod pages;
+mod promise;
 mod reading;
+mod retention;
 mod saved;
 mod series;
 
@@ -38,11 +44,13 @@ mod series;
 mod tests;
 
 pub use account::Account;
-pub use book::{Book, Retention};
+pub use book::Book;
 pub use clock::CardClock;
 pub use key::{AccountKey, AccountPart, NtInstances, UsageRates};
 pub use meter::{ACCOUNT_NTS_MAX, Gap, Meter, MeterUnit, UsageAmounts};
 pub use pages::{IntervalLevel, InvalidUsagePage, PageRange, UsageInterval, UsagePage};
+pub use promise::{BreakCause, Outage, PromiseState, PromiseTimes};
 pub use reading::UsageReading;
+pub use retention::Retention;
 pub use saved::{SavedAccount, SavedCard, SavedRow, UsageKey, UsageRecord, UsageWrite};
 pub use series::{Point, UsageSeries};

@@ -5,6 +5,8 @@ use serde::ser::SerializeSeq;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use snic_tables::DropCause;
 
+use crate::promise::BreakCause;
+
 /// Unit of a meter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MeterUnit {
@@ -99,6 +101,8 @@ pub enum Meter {
     PacketsServed,
     /// Packets that were dropped.
     Dropped(DropCause),
+    /// Time in which its promise was broken for this cause.
+    PromiseBroken(BreakCause),
     /// Time in which something is missing or not known.
     Gap(Gap),
     /// Area of the card's regions that the promise takes, as if the DAG were alone, × time.
@@ -109,6 +113,10 @@ pub enum Meter {
     Loads,
     /// Functions of virtual machines that lead to it × time.
     Functions,
+    /// Time in which it had a promise, kept, broken or unknown.
+    PromiseTime,
+    /// Time of that in which nobody could see whether it was kept.
+    PromiseUnknown,
     /// Instances of NTs of one type × time: of the type with this number in the account's list, or of those that have none.
     Nt(u8),
 }
@@ -124,9 +132,18 @@ const PLAIN: [Meter; 7] = [
     Meter::PacketsServed,
 ];
 /// Meters that came after those of gaps.
-const LATER: [Meter; 4] = [Meter::Area, Meter::Memory, Meter::Loads, Meter::Functions];
+const LATER: [Meter; 6] = [
+    Meter::Area,
+    Meter::Memory,
+    Meter::Loads,
+    Meter::Functions,
+    Meter::PromiseTime,
+    Meter::PromiseUnknown,
+];
 const CAUSES: usize = DropCause::ALL.len();
-/// First number of a gap: room for more causes of drops before it.
+/// First number of a broken promise: room for more causes of drops before it.
+const FIRST_BROKEN: usize = 24;
+/// First number of a gap: room for one more cause of broken promises before it.
 const FIRST_GAP: usize = 32;
 /// First number of the later ones: room for more gaps before it.
 const FIRST_LATER: usize = 40;
@@ -135,7 +152,8 @@ const FIRST_NT: usize = 48;
 /// Meters of NTs: the last one is of all types that have no number in the account's list.
 const NTS: usize = 16;
 /// Places of meters in [`Meter::all`].
-const GAPS_AT: usize = PLAIN.len() + CAUSES;
+const BROKEN_AT: usize = PLAIN.len() + CAUSES;
+const GAPS_AT: usize = BROKEN_AT + BreakCause::ALL.len();
 const LATER_AT: usize = GAPS_AT + Gap::ALL.len();
 const NTS_AT: usize = LATER_AT + LATER.len();
 /// Number of meters.
@@ -148,9 +166,10 @@ impl Meter {
     /// All meters, in their order.
     pub fn all() -> impl Iterator<Item = Self> {
         let drops = DropCause::ALL.into_iter().map(Self::Dropped);
+        let broken = BreakCause::ALL.into_iter().map(Self::PromiseBroken);
         let gaps = Gap::ALL.into_iter().map(Self::Gap);
         let nts = (0..NTS as u8).map(Self::Nt);
-        PLAIN.into_iter().chain(drops).chain(gaps).chain(LATER).chain(nts)
+        PLAIN.into_iter().chain(drops).chain(broken).chain(gaps).chain(LATER).chain(nts)
     }
 
     /// Place in [`Meter::all`].
@@ -164,11 +183,14 @@ impl Meter {
             Self::PacketsIn => 5,
             Self::PacketsServed => 6,
             Self::Dropped(cause) => PLAIN.len() + cause as usize,
+            Self::PromiseBroken(cause) => BROKEN_AT + cause as usize,
             Self::Gap(gap) => GAPS_AT + gap as usize,
             Self::Area => LATER_AT,
             Self::Memory => LATER_AT + 1,
             Self::Loads => LATER_AT + 2,
             Self::Functions => LATER_AT + 3,
+            Self::PromiseTime => LATER_AT + 4,
+            Self::PromiseUnknown => LATER_AT + 5,
             Self::Nt(nt) if (nt as usize) < NTS => NTS_AT + nt as usize,
             Self::Nt(_) => METERS - 1,
         }
@@ -177,10 +199,14 @@ impl Meter {
     /// Its number in records, which never changes.
     const fn number(self) -> usize {
         match self {
+            Self::PromiseBroken(cause) => FIRST_BROKEN + cause as usize,
             Self::Gap(gap) => FIRST_GAP + gap as usize,
-            Self::Area | Self::Memory | Self::Loads | Self::Functions => {
-                FIRST_LATER + self.index() - LATER_AT
-            }
+            Self::Area
+            | Self::Memory
+            | Self::Loads
+            | Self::Functions
+            | Self::PromiseTime
+            | Self::PromiseUnknown => FIRST_LATER + self.index() - LATER_AT,
             Self::Nt(_) => FIRST_NT + self.index() - NTS_AT,
             other => other.index(),
         }
@@ -188,6 +214,7 @@ impl Meter {
 
     fn of_number(number: usize) -> Option<Self> {
         let drop = || DropCause::ALL.get(number.checked_sub(PLAIN.len())?).copied();
+        let broken = || BreakCause::ALL.get(number.checked_sub(FIRST_BROKEN)?).copied();
         let gap = || Gap::ALL.get(number.checked_sub(FIRST_GAP)?).copied();
         let later = || LATER.get(number.checked_sub(FIRST_LATER)?).copied();
         let nt = || {
@@ -196,15 +223,20 @@ impl Meter {
         };
         let plain = PLAIN.get(number).copied();
         let old = plain.or_else(|| drop().map(Self::Dropped)).or_else(|| gap().map(Self::Gap));
-        old.or_else(later).or_else(nt)
+        old.or_else(|| broken().map(Self::PromiseBroken)).or_else(later).or_else(nt)
     }
 
     /// Its unit.
     pub const fn unit(self) -> MeterUnit {
         match self {
-            Self::Life | Self::Regions | Self::Gap(_) | Self::Functions | Self::Nt(_) => {
-                MeterUnit::Milliseconds
-            }
+            Self::Life
+            | Self::Regions
+            | Self::Gap(_)
+            | Self::Functions
+            | Self::PromiseTime
+            | Self::PromiseUnknown
+            | Self::PromiseBroken(_)
+            | Self::Nt(_) => MeterUnit::Milliseconds,
             Self::Area => MeterUnit::AreaSeconds,
             Self::Memory => MeterUnit::MebibyteMilliseconds,
             Self::Loads => MeterUnit::Loads,

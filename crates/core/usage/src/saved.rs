@@ -10,6 +10,7 @@ use crate::clock::CardClock;
 use crate::key::{AccountKey, AccountPart, Remainders, UsageRates};
 use crate::meter::UsageAmounts;
 use crate::pages::{IntervalLevel, UsagePage};
+use crate::promise::Outage;
 
 /// A card, as it was last read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,13 +60,19 @@ pub struct SavedAccount {
     pub dag: Option<DagId>,
     /// Second in which it began.
     pub begun: u64,
-    /// Second in which the DAG left the card, if it did.
+    /// Second in which the DAG left the card, if it did, or the end of a later interval with something of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<u64>,
     pub(crate) remainders: Remainders,
     /// NT types that it counts by themselves; it never loses one, for its pages name them by their place.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nts: Vec<NtTypeId>,
+    /// Millisecond since 1970 up to which the promise of its DAG is charged, while there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub promised_ms: Option<u64>,
+    /// The latest outages, the last one last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outages: Vec<Outage>,
     /// UsageAmounts since the last interval was closed.
     pub open: UsageAmounts,
     /// UsagePage that is being filled.
@@ -207,6 +214,10 @@ impl UsageRecord {
 }
 
 /// A change of the book's records.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most are records, each is passed on at once, and a box would be one more allocation for each"
+)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UsageWrite {
     /// A record is new, or different.

@@ -1,5 +1,7 @@
 //! The book against a list of all that happened, added up.
 
+mod promises;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -725,8 +727,17 @@ fn numbers_of_meters_stay() {
         })
         .collect();
     let of = |number: usize| all.iter().find(|(of, _)| *of == number).map(|(_, name)| &**name);
-    for (number, name) in [(6, "PacketsServed"), (32, "Gap(Late)"), (40, "Area"), (43, "Functions")]
-    {
+    let known = [
+        (6, "PacketsServed"),
+        (24, "PromiseBroken(CardLost)"),
+        (30, "PromiseBroken(BelowPromise)"),
+        (32, "Gap(Late)"),
+        (40, "Area"),
+        (43, "Functions"),
+        (44, "PromiseTime"),
+        (45, "PromiseUnknown"),
+    ];
+    for (number, name) in known {
         assert_eq!(of(number), Some(name));
     }
     assert_eq!((of(48), of(63)), (Some("Nt(0)"), Some("Nt(15)")));
@@ -899,4 +910,56 @@ fn a_day_of_a_busy_dag_takes_a_third_of_a_megabyte() {
     println!("{kept} bytes are kept in {} records, {written} bytes were written", records.0.len());
     assert!((100_000..333_000).contains(&kept), "{kept} bytes");
     assert!(written < 20_000_000, "{written} bytes");
+}
+
+/// Records of a DAG that left are gone when they are too old, over restarts of the daemon, too.
+#[test]
+fn nothing_is_left_of_an_account_when_its_time_is_over() {
+    live_and_end(false);
+    live_and_end(true);
+}
+
+/// Lets a DAG come, leave, have something later, and be forgotten.
+fn live_and_end(restarts: bool) {
+    let (mut book, mut records) = (Book::default(), Records::default());
+    let retention = Retention { fine: 120, minute: 7_200, hour: 2 * 86_400 };
+    let uid = DagUid::new(3, 9).expect("one");
+    let (mut accounts, mut pages) = (Vec::new(), Vec::new());
+    for step in 0..2_000_u64 {
+        let now = Timestamp::from_nanos(BEGIN + step * 600 * SECOND);
+        let cycles = Some(step * 600 * HZ);
+        let counters = CardCounters { cycles, ..CardCounters::default() };
+        if step == 0 {
+            book.booted(now, &card(), 1);
+            book.place(now, &card(), (&tenant(), &dag(), uid), rates(1_000_000_000));
+        }
+        let line = Bandwidth::from_gbps(100);
+        book.read(&card(), &UsageReading { now, clock_hz: HZ, line, counters: &counters }, |_| {
+            step < 400
+        });
+        if step == 400 {
+            book.leave(now, &card(), uid);
+        }
+        if step == 401 {
+            // Packets that it may have had are lost: a gap after it left.
+            book.booted(now, &card(), 2);
+        }
+        book.close(now, &retention);
+        records.apply(&book.take_writes());
+        book.check().expect("its invariants");
+        if restarts && step % 97 == 0 {
+            book = records.restore();
+            book.booted(now, &card(), if step < 401 { 1 } else { 2 });
+        }
+        accounts.push(book.accounts().count());
+        pages.push(records.0.keys().filter(|key| UsageKey::is_full_page(key)).count());
+    }
+    assert!(pages[400] > 2);
+    assert!(accounts[400..700].iter().all(|count| *count == 1));
+    let gone = accounts.iter().position(|count| *count == 0).expect("it goes");
+    let days = (gone - 400) as u64 * 600 / 86_400;
+    assert!((4..=5).contains(&days), "{days} days: those of an hour's intervals, and two more");
+    assert_eq!(pages.last(), Some(&0), "{:?}", records.0.keys());
+    let of_account = |key: &&String| key.starts_with("usage-open/accounts/");
+    assert_eq!(records.0.keys().find(of_account), None);
 }

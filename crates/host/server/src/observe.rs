@@ -15,6 +15,7 @@ use snic_telemetry::metrics::{
     store_readings,
 };
 use snic_telemetry::process_readings;
+use snic_usage::BreakCause;
 
 use crate::links::CardLinks;
 use crate::shell::{ControlPlane, ShellError};
@@ -88,6 +89,7 @@ fn readings(controller: &Controller, nt_drops: &BTreeMap<u32, Vec<NtDrops>>) -> 
         let of = [("tenant", tenant.tenant.id.to_string())];
         all.push(Reading::new(M::TenantShare, share, of));
     }
+    of_promises(&mut all, controller);
     let mut bindings: BTreeMap<&'static str, u32> = BTreeMap::new();
     for view in controller.bindings_after(None, None) {
         let state = snic_api::convert::binding::state_to_wire(view.record.state);
@@ -97,6 +99,23 @@ fn readings(controller: &Controller, nt_drops: &BTreeMap<u32, Vec<NtDrops>>) -> 
         all.push(Reading::new(M::Bindings, count.into(), [("state", state.to_owned())]));
     }
     all
+}
+
+/// Times of promises. All causes of a tenant are there from the first one on, so that a rate sees the first second of each.
+fn of_promises(all: &mut Vec<Reading>, controller: &Controller) {
+    let objective = f64::from(controller.availability_ppm()) / 1e6;
+    all.push(Reading::new(M::PromiseObjective, objective, []));
+    let seconds = |millis: u64| millis as f64 / 1e3;
+    for (tenant, times) in controller.promise_times() {
+        let of = || ("tenant", tenant.to_string());
+        all.push(Reading::new(M::PromiseKnown, seconds(times.known_ms), [of()]));
+        all.push(Reading::new(M::PromiseUnknown, seconds(times.unknown_ms), [of()]));
+        for cause in BreakCause::ALL {
+            let broken = seconds(times.broken_ms(cause));
+            let of = [of(), ("cause", cause.word().to_owned())];
+            all.push(Reading::new(M::PromiseBroken, broken, of));
+        }
+    }
 }
 
 /// Latencies of a DAG, if packets of it were sampled lately. A DAG has twelve series of them at most, whatever tasks it has.

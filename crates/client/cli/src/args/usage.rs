@@ -25,6 +25,8 @@ pub struct UsageOptions {
 pub enum UsageVerb {
     /// Show the usage of one tenant or DAG over all cards, with its sum
     Get(UsageGet),
+    /// Show how far promises were kept: one line for each tenant, or all of one tenant or DAG
+    Slo(UsageSlo),
     /// Print usage for other programs: all meters, or charges by an operator's prices
     Export(UsageExport),
     /// Print a tenant's usage of one day, for the site to sign
@@ -75,6 +77,47 @@ pub struct UsageGet {
     pub account: Option<String>,
     #[command(flatten)]
     pub time: UsageTime,
+}
+
+/// Range and objective of a look at promises.
+#[derive(Debug, Args)]
+pub struct SloOptions {
+    /// Only since then: a duration before now, such as 7d, or a time, such as
+    /// 2026-01-31T12:00:00Z; without it, 30 days before --to
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub from: Option<Moment>,
+    /// Only before then; same format as --from
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub to: Option<Moment>,
+    /// Part of the time in which promises are to be kept, in percent, such as 99.95; without it, the
+    /// operator's
+    #[arg(long, value_name = "PERCENT", value_parser = objective)]
+    pub objective: Option<ObjectivePpm>,
+}
+
+/// Part of a time, in millionths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ObjectivePpm(pub u32);
+
+fn objective(text: &str) -> Result<ObjectivePpm, String> {
+    let wrong = || format!("{text:?} is no objective; use 50 to 99.9999, such as 99.9");
+    let (whole, rest) = text.split_once('.').unwrap_or((text, ""));
+    let is_digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || rest.len() > 4 || !is_digits(whole) || !is_digits(rest) {
+        return Err(wrong());
+    }
+    let ppm: u32 = format!("{whole}{rest:0<4}").parse().map_err(|_| wrong())?;
+    (500_000..=999_999).contains(&ppm).then_some(ObjectivePpm(ppm)).ok_or_else(wrong)
+}
+
+/// Arguments behind `snicctl usage slo`.
+#[derive(Debug, Args)]
+pub struct UsageSlo {
+    /// Tenant, or TENANT/DAG; without it, a line for each tenant
+    #[arg(value_name = "TENANT[/DAG]")]
+    pub account: Option<String>,
+    #[command(flatten)]
+    pub options: SloOptions,
 }
 
 /// Arguments behind `snicctl usage statement`.
@@ -149,6 +192,24 @@ impl From<UsageBy> for UsageGrouping {
             UsageBy::Dag => Self::Dag,
             UsageBy::Tenant => Self::Tenant,
             UsageBy::Card => Self::Card,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_objective_is_a_percentage_in_millionths() {
+        let of = |text: &str| objective(text).ok().map(|ObjectivePpm(ppm)| ppm);
+        assert_eq!(
+            [of("99.9"), of("99.95"), of("50")],
+            [Some(999_000), Some(999_500), Some(500_000)]
+        );
+        assert_eq!(of("99.9999"), Some(999_999));
+        for wrong in ["100", "49.9", "99.99999", "", ".9", "99,9", "-1", "1e2"] {
+            assert_eq!(of(wrong), None, "{wrong}");
         }
     }
 }

@@ -101,6 +101,10 @@ async fn carry_out(session: &mut CliSession, command: DagCommand) -> Result<(), 
             let found = call!(session.client()?, dags.diagnose_dag => diagnosis, request)?;
             session.output.one(&found, diagnosis::diagnosis)
         }
+        DagCommand::Slo { name, options } => {
+            let name = session.dag_name(&name)?;
+            super::usage::slo(session, name, &options).await
+        }
         DagCommand::Explain { name } => {
             let request = ExplainDagRequest { name: session.dag_name(&name)? };
             let explanation = call!(session.client()?, dags.explain_dag => explanation, request)?;

@@ -4,16 +4,17 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use prost_types::Timestamp;
-use snic_api::v1::{GetUsageRequest, ListUsageRequest, UsageEntry, UsageGrouping};
+use snic_api::v1::{GetSloRequest, GetUsageRequest, ListUsageRequest, UsageEntry, UsageGrouping};
 use snic_bitstream::signature::PublicKey;
 use snic_client::lists::PAGE_SIZE;
+use snic_client::output::slo as slo_views;
 use snic_client::output::usage as views;
 use snic_client::{Failure, call, names};
 
 use super::CliSession;
 use crate::args::{
-    DayStatement, Moment, SignedStatement, UsageBy, UsageExport, UsageFormat, UsageGet,
-    UsageOptions, UsageQuery, UsageTime, UsageVerb,
+    DayStatement, Moment, ObjectivePpm, SignedStatement, SloOptions, UsageBy, UsageExport,
+    UsageFormat, UsageGet, UsageOptions, UsageQuery, UsageSlo, UsageTime, UsageVerb,
 };
 use crate::export::{self, Charged, Prices, UsageStatement};
 
@@ -21,6 +22,9 @@ pub async fn run(session: &mut CliSession, options: UsageOptions) -> Result<(), 
     match options.verb {
         Some(UsageVerb::Export(export)) => write(session, export).await,
         Some(UsageVerb::Get(get)) => show(session, get).await,
+        Some(UsageVerb::Slo(UsageSlo { account, options })) => {
+            promises(session, account, &options).await
+        }
         Some(UsageVerb::Statement(of)) => state(session, of).await,
         Some(UsageVerb::Verify(signed)) => verify(&signed),
         None => {
@@ -38,15 +42,65 @@ async fn show(session: &mut CliSession, get: UsageGet) -> Result<(), Failure> {
         let hint = "name a tenant or TENANT/DAG, or set the tenant with --tenant";
         return Err(Failure::usage("whose usage to show is missing", hint));
     };
-    let is_dag = account.trim_start_matches("tenants/").contains('/');
-    let name = match is_dag {
-        true => names::dag(&account, own.as_deref())?,
-        false => names::tenant(&account)?,
-    };
+    let name = account_name(&account, own.as_deref())?;
     let UsageRange { from, to, step_seconds } = UsageRange::new(&time)?;
     let request = GetUsageRequest { name, start_time: from, end_time: to, step_seconds };
     let reply = call!(session.client()?, usage.get_usage, request)?;
     session.output.one(&reply, views::account)
+}
+
+/// Shows how far the promises of one account were kept, or those of each tenant.
+async fn promises(
+    session: &mut CliSession,
+    account: Option<String>,
+    options: &SloOptions,
+) -> Result<(), Failure> {
+    if let Some(account) = account {
+        let own = session.tenant()?;
+        let name = account_name(&account, own.as_deref())?;
+        return slo(session, name, options).await;
+    }
+    let at = |moment: Option<Moment>| moment.map(|Moment(at)| seconds(at));
+    let to = at(options.to);
+    let month = to.unwrap_or_else(|| seconds(SystemTime::now())).saturating_sub(30 * 86_400);
+    let from = at(options.from).unwrap_or(month / 3_600 * 3_600);
+    let (from, to) = (Some(timestamp(from)), to.map(timestamp));
+    let query = UsageQuery {
+        of: None,
+        dag: None,
+        card: None,
+        time: UsageTime::default(),
+        by: UsageBy::Tenant,
+    };
+    let range = UsageRange { from, to, step_seconds: 0 };
+    let usage = entries(session, &query, range).await?;
+    let objective = options.objective.map(|ObjectivePpm(ppm)| ppm);
+    session.output.many(&usage, |usage, style| slo_views::report(usage, objective, style))
+}
+
+/// Shows how far the promises of one tenant or DAG were kept.
+pub(super) async fn slo(
+    session: &mut CliSession,
+    name: String,
+    options: &SloOptions,
+) -> Result<(), Failure> {
+    let at = |moment: Option<Moment>| moment.map(|Moment(at)| timestamp(seconds(at)));
+    let request = GetSloRequest {
+        name,
+        start_time: at(options.from),
+        end_time: at(options.to),
+        objective_ppm: options.objective.map_or(0, |ObjectivePpm(ppm)| ppm),
+    };
+    let reply = call!(session.client()?, usage.get_slo, request)?;
+    session.output.one(&reply, slo_views::slo)
+}
+
+/// Name of the resource of a tenant, or of a DAG as TENANT/DAG.
+fn account_name(account: &str, own: Option<&str>) -> Result<String, Failure> {
+    match account.trim_start_matches("tenants/").contains('/') {
+        true => names::dag(account, own),
+        false => names::tenant(account),
+    }
 }
 
 /// Prints a statement of one day.

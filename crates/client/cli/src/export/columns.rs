@@ -9,6 +9,17 @@ use super::values;
 const GAPS: [&str; 6] =
     ["LATE", "CARD_RESTARTED", "COUNTERS_BACK", "COUNTERS_JUMPED", "FIRST_READING", "ROW_REUSED"];
 
+/// Causes of broken promises, in the order of columns.
+const BREAKS: [&str; 7] = [
+    "CARD_LOST",
+    "NO_PLACE",
+    "REGION_NOT_LOADED",
+    "NOT_PROGRAMMED",
+    "CONFIGURATION_REFUSED",
+    "STOPPED",
+    "BELOW_PROMISE",
+];
+
 /// Causes of drops, in the order of columns.
 const CAUSES: [&str; 10] = [
     "UNCLASSIFIED",
@@ -35,6 +46,8 @@ pub enum Values {
     Drops(&'static str),
     /// Milliseconds of a gap with a reason.
     Gap(&'static str),
+    /// Milliseconds in which the promise was broken for a cause.
+    Broken(&'static str),
     /// Time of all instances by NT type, as one text: type and milliseconds, such as `nat=60000 vpn=1200`. Types that an account does not
     /// count by themselves are `*`.
     Nts,
@@ -58,6 +71,10 @@ impl Values {
             Self::Drops(cause) => {
                 let drops = entry.drops.iter().find(|drops| drops.cause == cause);
                 drops.map_or(0, |drops| drops.packets)
+            }
+            Self::Broken(cause) => {
+                let broken = entry.broken.iter().find(|broken| broken.cause == cause);
+                broken.map_or(0, |broken| broken.millis)
             }
             Self::Gap(reason) => {
                 let gap = entry.gaps.iter().find(|gap| gap.reason == reason);
@@ -89,7 +106,7 @@ fn seconds(at: Option<prost_types::Timestamp>) -> u64 {
 
 /// Names and values of all columns, in their order.
 pub fn columns() -> Vec<(String, Values)> {
-    use Values::{Amount, Drops, Gap, Nts, Text, Time};
+    use Values::{Amount, Broken, Drops, Gap, Nts, Text, Time};
     let first: [(&str, Values); 13] = [
         ("tenant", Text(|entry| &entry.tenant)),
         ("dag", Text(|entry| &entry.dag)),
@@ -108,16 +125,19 @@ pub fn columns() -> Vec<(String, Values)> {
     let drops = CAUSES.map(|cause| (format!("dropped_{}", cause.to_lowercase()), Drops(cause)));
     let gaps = GAPS.map(|gap| (format!("gap_{}_ms", gap.to_lowercase()), Gap(gap)));
     // Programs read columns by their place, too: new ones are at the end.
-    let last: [(&str, Values); 5] = [
+    let last: [(&str, Values); 7] = [
         ("area_ppm_seconds", Amount(|entry| entry.area_ppm_seconds)),
         ("memory_mib_ms", Amount(|entry| entry.memory_mib_ms)),
         ("loads", Amount(|entry| entry.loads)),
         ("function_ms", Amount(|entry| entry.function_ms)),
         ("nt_instance_ms", Nts),
+        ("promise_ms", Amount(|entry| entry.promise_ms)),
+        ("promise_unknown_ms", Amount(|entry| entry.promise_unknown_ms)),
     ];
+    let breaks = BREAKS.map(|cause| (format!("broken_{}_ms", cause.to_lowercase()), Broken(cause)));
     let [first, last] = [Vec::from(first), Vec::from(last)]
         .map(|some| some.into_iter().map(|(name, values)| (name.to_owned(), values)));
-    first.chain(drops).chain(gaps).chain(last).collect()
+    first.chain(drops).chain(gaps).chain(last).chain(breaks).collect()
 }
 
 /// All meters of all entries as comma-separated values, with a heading.
@@ -132,7 +152,7 @@ pub fn csv(usage: &[UsageEntry]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use snic_api::v1::{UsageDrops, UsageGap, UsageNtTime};
+    use snic_api::v1::{UsageBreak, UsageDrops, UsageGap, UsageNtTime};
 
     use super::*;
 
@@ -147,6 +167,8 @@ mod tests {
             gaps: vec![UsageGap { reason: "ROW_REUSED".into(), millis: 1 }],
             memory_mib_ms: 14,
             loads: 2,
+            promise_ms: 90,
+            broken: vec![UsageBreak { cause: "BELOW_PROMISE".into(), millis: 30 }],
             nts: [("ntTypes/nat", 8), ("", 3)]
                 .map(|(nt, instance_ms)| UsageNtTime { nt_type: nt.into(), instance_ms })
                 .into(),
@@ -162,6 +184,10 @@ mod tests {
         assert_eq!(
             ["tenant", "start_time", "life_ms", "packets_served"].map(of),
             ["tenants/acme", "1970-01-01T00:01:00Z", "7", "9"]
+        );
+        assert_eq!(
+            ["promise_ms", "broken_below_promise_ms", "broken_card_lost_ms"].map(of),
+            ["90", "30", "0"]
         );
         assert_eq!(
             ["dropped_used_up", "gap_row_reused_ms", "dropped_by_nt"].map(of),

@@ -122,6 +122,49 @@ fn one_account_is_asked_for_by_its_name() {
     assert!(nobody.code == 2 && nobody.stderr.contains("--tenant"), "{}", nobody.stderr);
 }
 
+#[test]
+fn promises_are_asked_for_by_dag_or_tenant_and_listed_by_tenant() {
+    let fake = Fake::start();
+    let reply = GetSloResponse {
+        name: "tenants/acme/dags/web".into(),
+        promise_ms: 1_000_000,
+        broken_ms: 2_000,
+        availability_ppm: 998_000,
+        objective_ppm: 999_500,
+        ..GetSloResponse::default()
+    };
+    for _ in 0..2 {
+        fake.answer("GetSlo", &reply);
+    }
+    let range = "--from 2026-01-01T00:00:00Z --to 2026-01-03T00:00:00Z";
+    let shown = run(fake.endpoint(), &format!("dag slo acme/web {range} --objective 99.95"));
+    assert_eq!(shown.code, 0, "{}", shown.stderr);
+    assert!(shown.stdout.contains("99.8 %") && shown.stdout.contains("missed"), "{}", shown.stdout);
+    let json = run(fake.endpoint(), "usage slo acme -o json");
+    assert!(json.code == 0 && json.stdout.contains("availability"), "{}", json.stdout);
+    let asked: Vec<GetSloRequest> = fake.asked("GetSlo");
+    let names: Vec<(&str, u32)> =
+        asked.iter().map(|request| (&*request.name, request.objective_ppm)).collect();
+    assert_eq!(names, [("tenants/acme/dags/web", 999_500), ("tenants/acme", 0)]);
+    assert_eq!(asked[0].start_time.map(|time| time.seconds), Some(JANUARY));
+    let broken = UsageBreak { cause: "NO_PLACE".into(), millis: 2_000 };
+    let usage = UsageEntry {
+        promise_ms: 1_000_000,
+        broken: vec![broken],
+        dag: String::new(),
+        ..entry("web", 0)
+    };
+    fake.answer("ListUsage", &ListUsageResponse { usage: vec![usage], ..Default::default() });
+    let report = run(fake.endpoint(), "usage slo --objective 99.9");
+    assert_eq!(report.code, 0, "{}", report.stderr);
+    for part in ["acme", "99.8 %", "missed", "NO_PLACE 2.000 s"] {
+        assert!(report.stdout.contains(part), "{part}: {}", report.stdout);
+    }
+    let asked: Vec<ListUsageRequest> = fake.asked("ListUsage");
+    assert_eq!(asked[0].by, i32::from(UsageGrouping::Tenant));
+    assert_eq!(run(fake.endpoint(), "usage slo --objective 100").code, 2);
+}
+
 /// A statement and its signature by an ed25519 key are good together, and nothing else is.
 #[test]
 fn a_signed_statement_is_checked_without_a_server() {

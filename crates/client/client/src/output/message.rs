@@ -34,6 +34,7 @@ resources!(
     AuditEntry,
     UsageEntry,
     GetUsageResponse,
+    GetSloResponse,
     CheckAccessResponse,
     Bitstream,
     BitstreamHeader,

@@ -20,6 +20,7 @@ pub mod latency_views;
 pub mod limit_views;
 pub mod message;
 mod rule_views;
+pub mod slo;
 pub mod state_views;
 pub mod table;
 pub mod text;

@@ -56,6 +56,11 @@ pub fn account(usage: &GetUsageResponse, style: Style) -> String {
         };
         row(&name, time.instance_ms, "ms");
     }
+    row("with a promise", total.promise_ms, "ms");
+    row("promise unknown", total.promise_unknown_ms, "ms");
+    for broken in &total.broken {
+        row(&format!("promise broken, {}", broken.cause), broken.millis, "ms");
+    }
     for drops in &total.drops {
         row(&format!("dropped, {}", drops.cause), drops.packets, "packets");
     }

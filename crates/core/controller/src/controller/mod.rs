@@ -139,6 +139,7 @@ impl Controller {
     pub fn handle(&mut self, event: Event, now: Timestamp) -> Tx {
         let now = self.core.advance(now);
         let mut tx = Tx::at(now);
+        self.core.usage.tick(now);
         let mut reply = None;
         let core = &mut self.core;
         if !matches!(event, Event::Request { .. })

@@ -9,6 +9,7 @@ use snic_domain::{
     FunctionUse, Headroom, Node, NtTypeId, OperationId, RegionId, RegionState, RuleId, TenantId,
     Timestamp, VmId,
 };
+use snic_usage::PromiseTimes;
 
 use crate::decide::batch::BatchSnapshot;
 use crate::place::consolidation;
@@ -44,6 +45,16 @@ impl Controller {
     /// Usage of a tenant, or of all, in intervals that are closed and not in full pages yet. Time O(accounts).
     pub fn usage(&self, tenant: Option<&TenantId>) -> UsageView {
         usage::usage(&self.core, tenant)
+    }
+
+    /// Times of promises since the daemon started, by tenant.
+    pub fn promise_times(&self) -> impl Iterator<Item = (&TenantId, &PromiseTimes)> {
+        self.core.usage.promise_times()
+    }
+
+    /// Part of the time in which promises are to be kept, in millionths.
+    pub const fn availability_ppm(&self) -> u32 {
+        self.core.policies.current().availability_ppm
     }
 
     /// Checks a command without carrying it out: a dry run of what has no operation.

@@ -184,6 +184,8 @@ pub struct ControllerSettings {
     pub placement: PlacementPolicy,
     /// When a card is too hot.
     pub device: DevicePolicy,
+    /// Part of the time in which promises are to be kept, in millionths.
+    pub availability_ppm: u32,
 }
 
 impl Default for ControllerSettings {
@@ -199,6 +201,7 @@ impl Default for ControllerSettings {
             consolidation: ConsolidationSettings::default(),
             placement: PlacementPolicy::default(),
             device: DevicePolicy::default(),
+            availability_ppm: 999_000,
         }
     }
 }

@@ -115,15 +115,30 @@ impl DagTraffic {
     /// the load. Zero where a fiftieth or less is missing. Who sends smaller packets than stated is promised the
     /// stated number of them.
     pub fn shortfall(&self, promised: Bandwidth, sizes: &PacketSizes) -> Bandwidth {
+        self.missing(promised, sizes, 0)
+    }
+
+    /// Shortfall as objectives count it. What the DAG's token bucket refused was beyond the promise, for its rate is never less than
+    /// that: else a burst above the promise would break it, where the whole second has less than promised.
+    pub fn shortfall_within_promise(&self, promised: Bandwidth, sizes: &PacketSizes) -> Bandwidth {
         let last = &self.last_second;
-        if !last.loses() {
+        let refused = if last.counts_drops { last.dropped(DropCause::RateLimited) } else { 0 };
+        self.missing(promised, sizes, refused)
+    }
+
+    /// Shortfall without so many of the lost packets.
+    fn missing(&self, promised: Bandwidth, sizes: &PacketSizes, beyond: u64) -> Bandwidth {
+        let last = &self.last_second;
+        let lost = last.lost().saturating_sub(beyond);
+        let within = last.packets_in.saturating_sub(beyond);
+        if lost <= within / TOLERATED {
             return Bandwidth::ZERO;
         }
-        let kept = last.packets_in.saturating_sub(last.lost());
-        let served = part_of(self.offered, kept, last.packets_in);
+        let offered = part_of(self.offered, within, last.packets_in);
+        let served = part_of(offered, within.saturating_sub(lost), within);
         let stated = u64::from(sizes.mean_bytes());
         let mean = last.mean_bytes().unwrap_or(stated).min(stated);
-        let due = part_of(promised, mean, stated).min(self.offered);
+        let due = part_of(promised, mean, stated).min(offered);
         let missing = due.saturating_sub(served);
         if missing.get() <= due.get() / TOLERATED { Bandwidth::ZERO } else { missing }
     }

@@ -1,7 +1,7 @@
 //! Usage, for the service that adds it up.
 
 use snic_domain::{DagId, NtTypeId, TenantId};
-use snic_usage::{AccountKey, IntervalLevel, Retention, UsagePage};
+use snic_usage::{AccountKey, IntervalLevel, Outage, Retention, UsagePage};
 
 /// Usage in intervals that are closed. Those in full pages are in the store, under [`snic_usage::UsageKey::FullPage`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,6 +10,8 @@ pub struct UsageView {
     pub closed: u64,
     /// Ages up to which intervals are kept.
     pub retention: Retention,
+    /// Part of the time in which promises are to be kept, in millionths.
+    pub availability_ppm: u32,
     /// Accounts, by key.
     pub accounts: Vec<UsageAccount>,
 }
@@ -29,6 +31,8 @@ pub struct UsageAccount {
     pub ended: Option<u64>,
     /// NT types that it counts by themselves, in the order of [`snic_usage::Meter::Nt`].
     pub nts: Vec<NtTypeId>,
+    /// Times in which its promise was broken, the latest ones, the last one last.
+    pub outages: Vec<Outage>,
     /// Pages that are being filled, by length.
     pub open: [(IntervalLevel, UsagePage); 3],
 }

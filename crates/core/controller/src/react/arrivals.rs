@@ -31,6 +31,7 @@ pub(crate) fn finish_arrival(core: &mut Core, tx: &mut Tx, name: &DagName) {
     let conditions = conditions(entry, facts.as_ref(), core.now());
     if conditions != entry.conditions() {
         core.dags.known_mut(name).set_conditions(conditions);
+        core.usage.note_promise(name);
         report_promise(core, tx, name);
         core.dags.emit(tx, name);
     }

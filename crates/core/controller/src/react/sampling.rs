@@ -122,6 +122,7 @@ pub(crate) fn sampled(
         scaling::scale(core, tx, id, look.still);
     }
     measure(core, tx, id, look.span, None);
+    note_promises(core, id);
     if span.is_zero() {
         return; // Nothing is known of any load: what the card lets in stays.
     }
@@ -160,6 +161,20 @@ fn measure(
     if let Some(text) = loops.known_mut(id).measure(&reading, id, dags) {
         tx.note(LogKind::OddCounters, LogSubject::card(id), text);
     }
+}
+
+/// Notes the DAGs of a card whose windows of a second have begun or ceased to lack something of the promise. Time O(DAGs of the card).
+fn note_promises(core: &mut Core, id: &CardId) {
+    let Core { dags, usage, .. } = core;
+    dags.visit_on_card(id, |entry| {
+        let was_below = usage.is_below_promise(entry.uid());
+        if !was_below && entry.meter().is_silent() {
+            return;
+        }
+        if was_below != entry.is_below_promise() {
+            usage.note_promise(entry.name());
+        }
+    });
 }
 
 /// Has the engine compute. Before that it is brought up to date with what is on the card: if it must be, else once in a

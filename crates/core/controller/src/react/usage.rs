@@ -1,11 +1,11 @@
-//! Usage at the end of each event: where DAGs are now, and an interval that is over.
+//! Usage at the end of each event: where DAGs are now, whether their promises are kept, and an interval that is over.
 
 use crate::state::Core;
 use crate::store::tx::Tx;
-use crate::view::usage::rates;
+use crate::view::usage::{promise_state, rates};
 
 /// Notes where the DAGs are whose records this event changes, or to which a machine's functions lead that it changes, in the same
-/// batch, and closes an interval that is over. Time O(those DAGs); once in ten seconds O(all accounts).
+/// batch, and closes an interval that is over. Time O(those DAGs); once in ten seconds O(accounts that were used).
 pub(crate) fn follow(core: &mut Core, tx: &mut Tx) {
     let now = core.now();
     let mut changed = tx.touched_dags();
@@ -15,8 +15,12 @@ pub(crate) fn follow(core: &mut Core, tx: &mut Tx) {
     for name in changed {
         let entry = core.dags.get(&name).map(|entry| (entry, rates(core, entry)));
         core.usage.follow(now, &name, entry);
+        core.usage.note_promise(&name);
     }
     core.usage.count_loads(now);
+    for name in core.usage.take_noted_promises() {
+        core.usage.follow_promise(now, &name, core.dags.get(&name), promise_state);
+    }
     for write in core.usage.close(now) {
         tx.put_usage(write);
     }

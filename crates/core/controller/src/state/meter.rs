@@ -212,6 +212,11 @@ impl Meter {
         self.load
     }
 
+    /// Whether nothing came in or out for longer than any window.
+    pub const fn is_silent(&self) -> bool {
+        self.windows.is_silent()
+    }
+
     /// Whether nothing came in or out in the last sample.
     pub fn is_still(&self) -> bool {
         self.load == Some(Bandwidth::ZERO) && self.served == Bandwidth::ZERO

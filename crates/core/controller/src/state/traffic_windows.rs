@@ -31,6 +31,11 @@ impl TrafficWindows {
         &self.sums
     }
 
+    /// Whether no window has anything.
+    pub const fn is_silent(&self) -> bool {
+        self.marks.is_none()
+    }
+
     /// Adds what came in a `span` of the card's clock: `sums` has the new sums, but for their span.
     pub fn pass(&mut self, sums: TrafficWindow, span: Duration) {
         let before = self.sums;

@@ -4,10 +4,11 @@ mod functions;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use snic_domain::{Bandwidth, CardId, DagName, DagUid, Timestamp, VmId};
+use snic_domain::{Bandwidth, CardId, DagName, DagUid, TenantId, Timestamp, VmId};
 use snic_tables::{CardCounters, DagRow, Table};
 use snic_usage::{
-    Account, AccountKey, Book, Retention, UsageRates, UsageReading, UsageRecord, UsageWrite,
+    Account, AccountKey, Book, BreakCause, PromiseState, PromiseTimes, Retention, UsageRates,
+    UsageReading, UsageRecord, UsageWrite,
 };
 
 use crate::protocol::BindingRecord;
@@ -25,11 +26,18 @@ pub(crate) struct Usage {
     functions: FunctionsByDag,
     /// Regions that this event loads for DAGs.
     loads: BTreeMap<DagName, u32>,
+    /// DAGs whose promises the book tracks.
+    promised: BTreeMap<DagName, DagUid>,
+    /// DAGs whose promises may be in another state at the end of this event.
+    noted_promises: BTreeSet<DagName>,
     retention: Retention,
 }
 
 /// Rates at which a DAG uses its card: put together behind the machines.
 pub(crate) type RatesOf = fn(&Core, &DagEntry) -> UsageRates;
+
+/// State of a DAG's promise after the one that it had: put together behind the machines.
+pub(crate) type PromiseOf = fn(&DagEntry, Option<PromiseState>) -> Option<PromiseState>;
 
 impl Usage {
     /// Continues from records in a core that has all else that was stored; DAGs that came or left since the records were written do
@@ -58,6 +66,71 @@ impl Usage {
         }
         for (_, name, rates) in on_card {
             usage.place(now, dags.known(&name), rates);
+        }
+        let is_tracked = |entry: &&DagEntry| usage.book.promise(entry.uid()).is_some();
+        let tracked =
+            dags.iter().filter(is_tracked).map(|entry| (entry.name().clone(), entry.uid()));
+        usage.promised = tracked.collect();
+        let known: BTreeSet<DagUid> = usage.promised.values().copied().collect();
+        for uid in usage.book.promised().into_iter().filter(|uid| !known.contains(uid)) {
+            usage.book.set_promise(now, uid, None, None);
+        }
+    }
+
+    /// Times of promises since the start, by tenant.
+    pub fn promise_times(&self) -> impl Iterator<Item = (&TenantId, &PromiseTimes)> {
+        self.book.promise_times()
+    }
+
+    /// An event comes.
+    pub fn tick(&mut self, now: Timestamp) {
+        self.book.tick(now);
+    }
+
+    /// The promise of a DAG may be in another state at the end of this event.
+    pub fn note_promise(&mut self, name: &DagName) {
+        if !self.noted_promises.contains(name) {
+            self.noted_promises.insert(name.clone());
+        }
+    }
+
+    /// Takes the DAGs whose promises may be in another state now.
+    pub fn take_noted_promises(&mut self) -> BTreeSet<DagName> {
+        std::mem::take(&mut self.noted_promises)
+    }
+
+    /// Whether less than promised was served of what a DAG sent, when that was last followed.
+    pub fn is_below_promise(&self, uid: DagUid) -> bool {
+        self.book.promise(uid) == Some(PromiseState::Broken(BreakCause::BelowPromise))
+    }
+
+    /// The promise of a DAG is in the state that its entry says. One that was given is kept or broken until the DAG is gone.
+    pub fn follow_promise(
+        &mut self,
+        now: Timestamp,
+        name: &DagName,
+        entry: Option<&DagEntry>,
+        state_of: PromiseOf,
+    ) {
+        let uid = entry.map(DagEntry::uid);
+        if let Some(gone) = self.promised.get(name).copied().filter(|before| Some(*before) != uid) {
+            self.promised.remove(name);
+            self.book.set_promise(now, gone, None, None);
+        }
+        let Some(entry) = entry else { return };
+        let before = self.book.promise(entry.uid());
+        let Some(state) = state_of(entry, before).or(before) else { return };
+        let card = self.placed.get(name).map(|(card, _)| card);
+        let is_there = card.is_none() || card == self.book.promise_card(entry.uid());
+        if before == Some(state) && is_there {
+            return;
+        }
+        self.book.set_promise(now, entry.uid(), card, Some(state));
+        if self.book.promise(entry.uid()).is_some() {
+            self.promised.insert(name.clone(), entry.uid());
+        } else {
+            // It has no account before its card was read for the first time since the start.
+            self.noted_promises.insert(name.clone());
         }
     }
 
@@ -164,6 +237,11 @@ impl Usage {
         self.book.accounts()
     }
 
+    /// Accounts of a tenant, by key.
+    pub fn accounts_of(&self, tenant: &TenantId) -> impl Iterator<Item = (&AccountKey, &Account)> {
+        self.book.accounts_of(tenant)
+    }
+
     /// Second up to which intervals are closed.
     pub const fn closed(&self) -> Option<u64> {
         self.book.closed()
@@ -193,6 +271,17 @@ impl Usage {
         }
         if placed.len() != self.placed.len() {
             return Err("usage is counted of a DAG that has no place".to_owned());
+        }
+        let mut tracked: Vec<DagUid> = self.promised.values().copied().collect();
+        tracked.sort_unstable();
+        if self.book.promised() != tracked {
+            return Err("promises are tracked of other DAGs than are noted".to_owned());
+        }
+        let is_of = |(name, uid): &(&DagName, &DagUid)| {
+            core.dags.get(name).is_some_and(|entry| entry.uid() == **uid)
+        };
+        if let Some((name, _)) = self.promised.iter().find(|of| !is_of(of)) {
+            return Err(format!("the promise of {name} is tracked, and there is no such DAG"));
         }
         if self.functions != FunctionsByDag::of(core.bindings.all()) {
             return Err("functions are counted that no machine has".to_owned());

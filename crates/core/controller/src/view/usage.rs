@@ -2,30 +2,36 @@
 
 use std::collections::BTreeMap;
 
-use snic_domain::{NtTypeId, TenantId};
-use snic_usage::{Account, AccountKey, IntervalLevel, UsageRates};
+use snic_domain::{ConditionStatus, NtTypeId, TenantId};
+use snic_usage::{Account, AccountKey, BreakCause, IntervalLevel, PromiseState, UsageRates};
 
 use crate::protocol::{UsageAccount, UsageView};
 use crate::state::Core;
 use crate::state::dags::DagEntry;
 use crate::state::epoch::{OnCard, area_of_promise};
 use crate::store::records::regions_of;
+use crate::view::status::ADOPTING;
 
-/// Usage of a tenant, or of all. A tenant does not see that of a deleted one that had its name.
+/// Usage of a tenant, or of all. A tenant does not see that of a deleted one that had its name. Time O(accounts of the tenant).
 pub(crate) fn usage(core: &Core, tenant: Option<&TenantId>) -> UsageView {
     let born = tenant.and_then(|id| core.registry.tenant(id));
     let born = born.map_or(0, |record| record.created.as_nanos() / 1_000_000_000);
     let is_seen = |account: &Account| {
-        let is_own = |tenant| account.tenant() == tenant;
-        let is_later = account.begun() > born
-            || account.begun() == born && account.ended().is_none_or(|ended| ended > born);
-        tenant.is_none_or(|tenant| is_own(tenant) && is_later)
+        account.begun() > born
+            || account.begun() == born && account.ended().is_none_or(|ended| ended > born)
     };
-    let accounts = core.usage.accounts().filter(|(_, account)| is_seen(account));
+    let accounts = match tenant {
+        None => core.usage.accounts().map(|(key, account)| view(key, account)).collect(),
+        Some(tenant) => {
+            let own = core.usage.accounts_of(tenant).filter(|(_, account)| is_seen(account));
+            own.map(|(key, account)| view(key, account)).collect()
+        }
+    };
     UsageView {
         closed: core.usage.closed().unwrap_or_default(),
         retention: *core.usage.retention(),
-        accounts: accounts.map(|(key, account)| view(key, account)).collect(),
+        availability_ppm: core.policies.current().availability_ppm,
+        accounts,
     }
 }
 
@@ -37,6 +43,7 @@ fn view(key: &AccountKey, account: &Account) -> UsageAccount {
         begun: account.begun(),
         ended: account.ended(),
         nts: account.nts().to_vec(),
+        outages: account.outages().to_vec(),
         open: IntervalLevel::ALL.map(|level| (level, account.page(level).clone())),
     }
 }
@@ -65,4 +72,34 @@ pub(crate) fn rates(core: &Core, entry: &DagEntry) -> UsageRates {
     }
     rates.nts = instances.into();
     rates
+}
+
+/// State of a DAG's promise; `None` while nothing says that it was given one. `before` is the state that it had.
+pub(crate) fn promise_state(
+    entry: &DagEntry,
+    before: Option<PromiseState>,
+) -> Option<PromiseState> {
+    let promise = entry.promise()?;
+    if promise.status == ConditionStatus::True {
+        let below = PromiseState::Broken(BreakCause::BelowPromise);
+        return Some(if entry.is_below_promise() { below } else { PromiseState::Kept });
+    }
+    if promise.reason == ADOPTING {
+        // What was broken by the loss of the card is broken until the card has said what it holds.
+        return Some(match before {
+            Some(PromiseState::Broken(cause)) if cause != BreakCause::BelowPromise => {
+                PromiseState::Broken(cause)
+            }
+            _ => PromiseState::Unknown,
+        });
+    }
+    let cause = match &*promise.reason {
+        "CARD_LOST" => BreakCause::CardLost,
+        "NO_PLACE" => BreakCause::NoPlace,
+        "CONFIGURATION_REFUSED" => BreakCause::ConfigurationRefused,
+        _ if entry.is_stopped() => BreakCause::Stopped,
+        "RECONFIGURING" | "LOAD_FAILING" => BreakCause::RegionNotLoaded,
+        _ => BreakCause::NotProgrammed,
+    };
+    Some(PromiseState::Broken(cause))
 }

@@ -11,7 +11,7 @@ use crate::support::World;
 use crate::support::things::{dag, delete, spec, tenant_id, update};
 
 /// Lets a card be used for so many seconds: it is read in each.
-fn spend(world: &mut World, seconds: u32) {
+pub fn spend(world: &mut World, seconds: u32) {
     for _ in 0..seconds {
         world.pass(Duration::from_secs(1));
         world.handle(Event::Sample);
@@ -20,7 +20,7 @@ fn spend(world: &mut World, seconds: u32) {
 }
 
 /// Amounts of a DAG in intervals that are closed, and its time by NT type.
-fn billed(world: &World, name: &str) -> (UsageAmounts, BTreeMap<String, u64>) {
+pub fn billed(world: &World, name: &str) -> (UsageAmounts, BTreeMap<String, u64>) {
     let uid = world.view(name).uid;
     let accounts = world.controller.usage(None).accounts;
     let account = accounts.into_iter().find(|account| account.key.part == AccountPart::Dag(uid));

@@ -31,6 +31,7 @@ mod memory;
 mod operations;
 mod operators;
 mod parts;
+mod promises;
 mod properties;
 mod recovery;
 mod regions;

@@ -49,6 +49,14 @@ pub enum Metric {
     DagUnserved,
     /// Share of all cards' ingress requested by a tenant's DAGs, 0 to 1. By tenant.
     TenantShare,
+    /// Seconds in which DAGs had a promise that was known to be kept or broken, since the daemon started. By tenant.
+    PromiseKnown,
+    /// Seconds in which nobody could see whether it was. By tenant.
+    PromiseUnknown,
+    /// Seconds in which promises were broken. By tenant and cause.
+    PromiseBroken,
+    /// Part of the time in which promises are to be kept, 0 to 1.
+    PromiseObjective,
     /// Dominant share of a tenant, 0 to 1. By card, tenant, and `space` or `time`.
     DominantShare,
     /// Epochs in which rates were set. By card.
@@ -129,7 +137,7 @@ pub enum Metric {
 pub(super) type Row = (Metric, &'static str, &'static str, &'static str, bool);
 
 /// All of [`Metric`].
-pub(super) const TABLE: [Row; 59] = [
+pub(super) const TABLE: [Row; 63] = [
     (Metric::CardUp, "snic.card.up", "{card}", "1 if the card answers", false),
     (
         Metric::RegionState,
@@ -176,6 +184,10 @@ pub(super) const TABLE: [Row; 59] = [
     (Metric::DagRateLimit, "snic.dag.rate_limit", "By/s", "Rate limit", false),
     (Metric::DagUnserved, "snic.dag.unserved", "By/s", "Promised and not served", false),
     (Metric::TenantShare, "snic.tenant.share", "1", "Requested share of ingress", false),
+    (Metric::PromiseKnown, "snic.promise.known", "s", "Time with a known promise", true),
+    (Metric::PromiseUnknown, "snic.promise.unknown", "s", "Time with an unknown promise", true),
+    (Metric::PromiseBroken, "snic.promise.broken", "s", "Time with a broken promise", true),
+    (Metric::PromiseObjective, "snic.promise.objective", "1", "Objective of promises", false),
     (Metric::DominantShare, "snic.tenant.dominant_share", "1", "Dominant share of a tenant", false),
     (Metric::Epochs, "snic.loop.epochs", "{epoch}", "Epochs in which rates were set", true),
     (Metric::Overruns, "snic.loop.overruns", "{sample}", "Samples skipped", true),

@@ -1,5 +1,7 @@
 //! Usage: intervals of the store and those that are not full pages yet, added up by step.
 
+mod slo;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -15,8 +17,8 @@ use snic_domain::{Caller, CardId, DagName, TenantId};
 use snic_front::gate::caller;
 use snic_ports::store::{Store, StoreError};
 use snic_usage::{
-    ACCOUNT_NTS_MAX, AccountPart, Gap, IntervalLevel, Meter, PageRange, Point, UsageAmounts,
-    UsageKey, UsagePage, UsageSeries,
+    ACCOUNT_NTS_MAX, AccountPart, BreakCause, Gap, IntervalLevel, Meter, PageRange, Point,
+    UsageAmounts, UsageKey, UsagePage, UsageSeries,
 };
 use tonic::{Request, Response};
 
@@ -31,6 +33,7 @@ const ACCOUNT_STEPS_MAX: u64 = 1_000;
 const DAY: u64 = 86_400;
 
 /// Content of a request.
+#[derive(Debug, Clone)]
 struct UsageQuery {
     tenant: Option<TenantId>,
     dag: Option<DagName>,
@@ -74,33 +77,71 @@ impl UsageService for Services {
     ) -> RpcResult<v1::GetUsageResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
-        let (tenant, dag) = subject(&request.name)?;
-        // The same error for an absent tenant and another one.
-        self.tenant(&caller, tenant.clone()).await?;
-        let (own, name) = (tenant.clone(), dag.clone());
-        let (view, exists) = self
-            .read(&caller, move |controller, _| {
-                let exists = name.is_none_or(|name| controller.dag_view(&name).is_some());
-                (controller.usage(Some(&own)), exists)
-            })
-            .await?;
-        let query = UsageQuery {
-            tenant: Some(tenant),
-            dag,
-            card: None,
-            from: seconds("start_time", request.start_time)?,
-            to: seconds("end_time", request.end_time)?,
-            step: request.step_seconds,
-            steps_max: ACCOUNT_STEPS_MAX,
-            by: UsageGrouping::Tenant,
-        };
-        if !exists && !view.accounts.iter().any(|account| query.selects(account)) {
-            return Err(absent(&request.name).into());
-        }
+        let (start, end) = (request.start_time, request.end_time);
+        let query = account_query(&request.name, start, end, request.step_seconds)?;
+        let view = self.account_view(&caller, &request.name, &query).await?;
         let store = Arc::clone(self.0.plane.store());
         let add_up = move || account_of(&*store, &view, &query);
         Ok(Response::new(self.0.workshop.run(&caller, add_up).await??))
     }
+
+    async fn get_slo(&self, request: Request<v1::GetSloRequest>) -> RpcResult<v1::GetSloResponse> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let objective = slo::objective(request.objective_ppm)?;
+        let query = account_query(&request.name, request.start_time, request.end_time, 0)?;
+        let view = self.account_view(&caller, &request.name, &query).await?;
+        let store = Arc::clone(self.0.plane.store());
+        let compute = move || slo::slo_of(&*store, &view, &query, objective);
+        Ok(Response::new(self.0.workshop.run(&caller, compute).await??))
+    }
+}
+
+impl Services {
+    /// Usage of the tenant of one account.
+    ///
+    /// # Errors
+    /// There is no such tenant or DAG, and none is kept in usage; the same as for those of another tenant.
+    async fn account_view(
+        &self,
+        caller: &Caller,
+        name: &str,
+        query: &UsageQuery,
+    ) -> Result<UsageView, tonic::Status> {
+        let Some(tenant) = query.tenant.clone() else { return Err(absent(name).into()) };
+        self.tenant(caller, tenant.clone()).await?;
+        let dag = query.dag.clone();
+        let (view, exists) = self
+            .read(caller, move |controller, _| {
+                let exists = dag.is_none_or(|dag| controller.dag_view(&dag).is_some());
+                (controller.usage(Some(&tenant)), exists)
+            })
+            .await?;
+        match exists || view.accounts.iter().any(|account| query.selects(account)) {
+            true => Ok(view),
+            false => Err(absent(name).into()),
+        }
+    }
+}
+
+/// Selection of one tenant or DAG.
+fn account_query(
+    name: &str,
+    start: Option<Timestamp>,
+    end: Option<Timestamp>,
+    step: u64,
+) -> Result<UsageQuery, ApiError> {
+    let (tenant, dag) = subject(name)?;
+    Ok(UsageQuery {
+        tenant: Some(tenant),
+        dag,
+        card: None,
+        from: seconds("start_time", start)?,
+        to: seconds("end_time", end)?,
+        step,
+        steps_max: ACCOUNT_STEPS_MAX,
+        by: UsageGrouping::Tenant,
+    })
 }
 
 /// The tenant, or the DAG with its tenant, of a request for one account.
@@ -422,7 +463,17 @@ fn entry(account: &UsageAccount, point: &Point, by: UsageGrouping) -> v1::UsageE
         loads: of(Meter::Loads),
         function_ms: of(Meter::Functions),
         nts: nts(account, amounts),
+        promise_ms: of(Meter::PromiseTime),
+        promise_unknown_ms: of(Meter::PromiseUnknown),
+        broken: broken(amounts),
     }
+}
+
+fn broken(amounts: &UsageAmounts) -> Vec<v1::UsageBreak> {
+    let all = BreakCause::ALL.into_iter();
+    let all = all.map(|cause| (cause, amounts.get(Meter::PromiseBroken(cause))));
+    let broken = all.filter(|(_, millis)| *millis > 0);
+    broken.map(|(cause, millis)| v1::UsageBreak { cause: cause.word().into(), millis }).collect()
 }
 
 /// Time by NT type, in the order of names; types that the account does not count by themselves come last.
@@ -484,6 +535,14 @@ fn add(sum: &mut v1::UsageEntry, other: &v1::UsageEntry) {
     plus(&mut sum.memory_mib_ms, other.memory_mib_ms);
     plus(&mut sum.loads, other.loads);
     plus(&mut sum.function_ms, other.function_ms);
+    plus(&mut sum.promise_ms, other.promise_ms);
+    plus(&mut sum.promise_unknown_ms, other.promise_unknown_ms);
+    for broken in &other.broken {
+        match sum.broken.iter_mut().find(|sum| sum.cause == broken.cause) {
+            Some(sum) => plus(&mut sum.millis, broken.millis),
+            None => sum.broken.push(broken.clone()),
+        }
+    }
     for time in &other.nts {
         match sum.nts.iter_mut().find(|sum| sum.nt_type == time.nt_type) {
             Some(sum) => plus(&mut sum.instance_ms, time.instance_ms),

@@ -461,7 +461,8 @@ fn of_the_rest(method: &str, operation: &str) -> Option<Vec<Probe>> {
                 |tenant: &str| v1::ListUsageRequest { tenant: tenant.into(), ..Default::default() };
             return Some(vec![probe("", "", ask("")), probe(TENANT.0, TENANT.1, ask(TENANT.0))]);
         }
-        "GetUsage" => {
+        // Both requests have the name alone, and in the same field.
+        "GetUsage" | "GetSlo" => {
             let ask = |name: &str| v1::GetUsageRequest { name: name.into(), ..Default::default() };
             let probes = [TENANT, DAG].map(|(own, foreign)| probe(own, foreign, ask(own)));
             return Some(probes.into());

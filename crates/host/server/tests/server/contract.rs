@@ -209,6 +209,7 @@ fn reads() -> Vec<(&'static str, Json)> {
         ("GetRegion", named("cards/card0/regions/0")),
         ("GetFairness", named("tenants/acme")),
         ("GetUsage", named(WEB)),
+        ("GetSlo", named(WEB)),
         ("GetBinding", named(&format!("vmBindings/{VM}"))),
         ("ListDags", parent("tenants/acme")),
         ("WatchDags", parent("tenants/acme")),

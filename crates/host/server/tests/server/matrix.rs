@@ -103,6 +103,7 @@ pub const MATRIX: &[Expected] = &[
     read("/snic.control.v1.FairnessService/ListFairness", TENANTS),
     read("/snic.control.v1.UsageService/ListUsage", TENANTS),
     read("/snic.control.v1.UsageService/GetUsage", TENANTS),
+    read("/snic.control.v1.UsageService/GetSlo", TENANTS),
     read("/snic.control.v1.EventService/ListEvents", TENANTS),
     read("/snic.control.v1.EventService/WatchEvents", TENANTS),
     read("/snic.control.v1.AuditService/ListAuditEntries", TENANTS),

@@ -9,7 +9,7 @@ use snic_domain::{
 
 use super::place::PlacementState;
 use crate::decide::thread_use::threads_of;
-use crate::protocol::AssignedCard;
+use crate::protocol::{AssignedCard, DagTraffic};
 use crate::state::meter::Meter;
 use crate::store::records::{DagRecord, Placement, UnconfiguredNts};
 
@@ -279,6 +279,13 @@ impl DagEntry {
         let traffic = self.meter.traffic();
         let missing = traffic.map_or(Bandwidth::ZERO, |traffic| traffic.shortfall(promised, sizes));
         missing.max(self.unserved())
+    }
+
+    /// Whether less than promised was served in the last second of what it sent within its promise.
+    pub fn is_below_promise(&self) -> bool {
+        let (promised, sizes) = (self.spec.bandwidth, &self.spec.packet_sizes);
+        let missing = |traffic: DagTraffic| traffic.shortfall_within_promise(promised, sizes);
+        self.meter.traffic().is_some_and(|traffic| missing(traffic) > Bandwidth::ZERO)
     }
 
     /// Its promise is broken, which is told; `false` where it was told before.

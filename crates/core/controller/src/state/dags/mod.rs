@@ -200,6 +200,12 @@ impl Dags {
         }
     }
 
+    /// Visits the DAGs on a card. Time O(those).
+    pub fn visit_on_card(&self, card: &CardId, visit: impl FnMut(&DagEntry)) {
+        let entries = self.sums.on_card(card).filter_map(|number| self.entries.at(number));
+        entries.map(|NamedEntry { entry, .. }| entry).for_each(visit);
+    }
+
     pub fn contains(&self, name: &DagName) -> bool {
         self.entries.number_of(name).is_some()
     }

@@ -1,5 +1,7 @@
 //! Usage in steps and pages beside what was counted.
 
+mod slo;
+
 use snic_controller::{CardCounters, DagCounters};
 use snic_domain::{Bandwidth, DagId, DagUid, NtTypeId};
 use snic_ports::store::Batch;
@@ -45,9 +47,15 @@ fn view(book: &Book, retention: Retention) -> UsageView {
         begun: account.begun(),
         ended: account.ended(),
         nts: account.nts().to_vec(),
+        outages: account.outages().to_vec(),
         open: IntervalLevel::ALL.map(|level| (level, account.page(level).clone())),
     });
-    UsageView { closed: book.closed().unwrap_or_default(), retention, accounts: accounts.collect() }
+    UsageView {
+        closed: book.closed().unwrap_or_default(),
+        retention,
+        availability_ppm: 999_000,
+        accounts: accounts.collect(),
+    }
 }
 
 /// Two tenants' DAGs for some seconds, each with a packet or two a second.

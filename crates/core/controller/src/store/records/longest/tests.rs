@@ -463,22 +463,25 @@ fn binding(of: &Lengths) -> BindingRecord {
 fn of_usage(of: &Lengths) -> Vec<Record> {
     let meters = snic_usage::Meter::all().count();
     let numbers: Vec<u64> = (0..meters as u64).map(|_| u64::MAX).collect();
-    let known = || (0..17_u64).chain(32..38).chain(40..44).chain(48..64);
+    let known = || (0..17_u64).chain(24..31).chain(32..38).chain(40..46).chain(48..64);
     let amounts: Vec<u64> =
         known().zip(numbers).flat_map(|(number, amount)| [number, amount]).collect();
     assert_eq!((known().count(), amounts.len()), (meters, 2 * meters));
     let meters = known().fold(0_u64, |set, number| set | 1 << number);
-    let first = [u64::MAX / 2, u64::MAX / 4, meters].into_iter().chain([u64::MAX; 43]);
-    let next = [u64::MAX / 400, u64::MAX / 4, meters].into_iter().chain([u64::MAX; 43]);
+    let first = [u64::MAX / 2, u64::MAX / 4, meters].into_iter().chain([u64::MAX; 52]);
+    let next = [u64::MAX / 400, u64::MAX / 4, meters].into_iter().chain([u64::MAX; 52]);
     let nts: Vec<NtTypeId> = (0..64).map(|n| of.owned(n)).collect();
     let rests = vec![u64::MAX; nts.len() / 4];
     let instances: BTreeMap<&NtTypeId, u32> = nts.iter().map(|nt| (nt, u32::MAX)).collect();
+    let outage = serde_json::json!({"start_ms": u64::MAX, "end_ms": u64::MAX, "cause": "configuration-refused"});
+    let outages = vec![outage; 8];
     let page: Vec<u64> = first.chain(std::iter::repeat_n(next, 59).flatten()).collect();
     let account = serde_json::json!({
         "tenant": of.id::<TenantId>(0), "dag": of.id::<snic_domain::DagId>(0), "begun": u64::MAX, "ended": u64::MAX,
         "remainders": {"life": u64::MAX, "promised": u64::MAX, "regions": u64::MAX, "area": u64::MAX,
             "memory": u64::MAX, "functions": u64::MAX, "nts": rests},
-        "nts": nts[..snic_usage::ACCOUNT_NTS_MAX], "open": amounts, "fine": page,
+        "nts": nts[..snic_usage::ACCOUNT_NTS_MAX], "promised_ms": u64::MAX, "outages": outages,
+        "open": amounts, "fine": page,
     });
     let most = [u64::MAX; 10];
     let row = serde_json::json!({
