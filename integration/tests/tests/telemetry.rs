@@ -3,8 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
@@ -65,7 +67,7 @@ async fn one_trace_shows_the_way_of_a_dag_and_the_metrics_what_is() {
     client.create_tenant("acme").await.expect("a tenant");
     client.create_tenant("acme").await.expect_err("it exists");
     create_in_trace(&client).await;
-    let page = metrics_page(prometheus);
+    let page = page_with(prometheus, "snic_promise_known_seconds_total").await;
     let (status, log) = daemon.stop();
     assert!(status.success(), "{log}");
 
@@ -128,6 +130,18 @@ fn check_lines(collector: &Collector, log: &str) {
     ] {
         assert!(exported.contains(metric), "{metric} is not in {exported:?}");
     }
+}
+
+/// The page for Prometheus once it has a metric that takes some seconds to have a value.
+async fn page_with(address: SocketAddr, metric: &str) -> String {
+    for _ in 0..300 {
+        let page = metrics_page(address);
+        if names(&page).contains(metric) {
+            return page;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("{metric} never has a value");
 }
 
 /// The page for Prometheus, with what is made of it.

@@ -282,7 +282,7 @@ fn state(world: &World) -> State {
     stored.retain(|key, _| !key.starts_with("refused/"));
     let memory = format!("{:?}", world.controller);
     let (memory, waiting) = memory.rsplit_once("held: ").expect("requests that wait have a field");
-    let (before, rest) = memory.split_once("refused: ").expect("the refused DAGs have a field");
+    let (before, rest) = memory.split_once("refused: RefusedDags").expect("they have a field");
     let depth = |depth: &mut i32, c: char| {
         *depth += i32::from("([{".contains(c)) - i32::from(")]}".contains(c));
         Some((c, *depth))

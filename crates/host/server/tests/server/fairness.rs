@@ -282,6 +282,10 @@ async fn list(client: &mut FairnessServiceClient<Channel>) -> Vec<v1::Fairness> 
     reply.fairness
 }
 
+fn step_of(all: &[v1::Fairness]) -> u64 {
+    all.iter().map(|of| of.step).max().unwrap_or(0)
+}
+
 /// Three tenants of unequal weight share a card with little bandwidth, so that a slow simulation can overload
 /// it: the loads of two of them are more than all regions serve.
 async fn loaded() -> (Rig, FairnessServiceClient<Channel>) {
@@ -330,7 +334,12 @@ async fn shares_and_rates_follow_from_what_the_reply_says() {
     let (all, loaded) = in_time(async {
         loop {
             let before = instances(&mut operator).await;
-            let all = list(&mut client).await;
+            // What is loaded counts from a later step on: two steps later it has.
+            let due = step_of(&list(&mut client).await) + 2;
+            let mut all = list(&mut client).await;
+            while step_of(&all) < due {
+                all = list(&mut client).await;
+            }
             let after = instances(&mut operator).await;
             let limited = all.iter().filter(|of| of.limiter() == Limiter::Area).count();
             let waits = all.iter().flat_map(|of| &of.dags).any(|dag| !dag.limited_by.is_empty());

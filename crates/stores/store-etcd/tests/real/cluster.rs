@@ -61,15 +61,18 @@ impl Process {
     }
 }
 
+/// Programs that are of one version: what one saves another may not restore.
+const TOGETHER: [&str; 3] = ["etcd", "etcdctl", "etcdutl"];
+
 /// A program of etcd, such as `etcdctl`: in the folder that `SNIC_ETCD_FOLDER` names, in `snic/etcd` of the user's cache,
-/// where a newer etcd than the distribution's can be put, or on the search path.
+/// where a newer etcd than the distribution's can be put, or on the search path where the folder does not have all of them.
 pub fn program(name: &str) -> PathBuf {
     let of_home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(of_home);
     let cached = cache.map(|cache| cache.join("snic/etcd"));
     let folder = std::env::var_os("SNIC_ETCD_FOLDER").map(PathBuf::from).or(cached);
-    let found = folder.map(|folder| folder.join(name)).filter(|program| program.is_file());
-    found.unwrap_or_else(|| name.into())
+    let has_all = |folder: &PathBuf| TOGETHER.iter().all(|of| folder.join(of).is_file());
+    folder.filter(has_all).map_or_else(|| name.into(), |folder| folder.join(name))
 }
 
 /// Whether there is etcd; says so if not.

@@ -8,7 +8,8 @@ use snic_domain::{CardProfile, ChainIdentity, DagUid, Digest, RegionId, Reported
 use snic_tables::{
     CardSnapshot, ConfigurationWay, DagCounters, DagRow, DropCause, InstanceRow, LatencyReading,
     LoadFailure, PageRow, ProgramFailure, RegionSnapshot, RegionStatus, RowCodec, StateDone,
-    StateFailure, StateOrder, Table, TableDelta, TableImage, UnconfiguredNt,
+    StateFailure, StateOrder, Table, TableDelta, TableImage, UnconfiguredNt, WindowChanges,
+    WindowWrite,
 };
 
 /// Contexts: a number for each region and UID.
@@ -178,17 +179,7 @@ impl TinyCard {
                 let came: Vec<_> = names.collect();
                 self.check_configurations(&delta, &came);
                 self.configured.extend(came);
-                let lacks = windows
-                    .writes
-                    .iter()
-                    .filter(|write| self.refuse.contains(&(write.at.region, write.at.slot)));
-                let unconfigured = lacks
-                    .map(|write| UnconfiguredNt {
-                        uid: write.configuration.uid.raw(),
-                        at: write.at,
-                    })
-                    .collect();
-                self.windows_written += windows.writes.len();
+                let unconfigured = self.tell(&windows);
                 let result = match delta.is_empty() && !windows.writes.is_empty() {
                     true => Ok(self.version),
                     false => self.program(&delta),
@@ -257,6 +248,19 @@ impl TinyCard {
             passes_through: self.passes_through,
             guards: self.guards,
         }
+    }
+
+    /// Tells NTs configurations by their windows; gives those that do not take them.
+    fn tell(&mut self, windows: &WindowChanges) -> Vec<UnconfiguredNt> {
+        self.windows_written += windows.writes.len();
+        let refused = windows.writes.iter();
+        let refused =
+            refused.filter(|write| self.refuse.contains(&(write.at.region, write.at.slot)));
+        let nt = |write: &WindowWrite| UnconfiguredNt {
+            uid: write.configuration.uid.raw(),
+            at: write.at,
+        };
+        refused.map(nt).collect()
     }
 
     fn program(&mut self, delta: &TableDelta) -> Result<u32, ProgramFailure> {
