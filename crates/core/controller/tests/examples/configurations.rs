@@ -348,7 +348,7 @@ fn a_dag_that_leaves_a_task_without_its_configuration_is_ready_again() {
     assert_eq!((world.state("acme/web"), configured(&world)), (DagState::Ready, HAS));
 }
 
-/// What an NT of another card did not take says nothing about the NTs of this one.
+/// A refusal by an NT of another card says nothing about the NTs of this one.
 #[test]
 fn a_dag_that_leaves_a_card_without_its_configuration_is_ready_on_another() {
     let mut world = World::new();

@@ -7,11 +7,12 @@ use snic_domain::{
     Explanation, Infeasible, NodeId, Notes, NtTypeId, OperationId, TenantId, Timestamp,
 };
 
+use super::nt_answers::NtAnswers;
 use super::place::PlacementState;
 use crate::decide::thread_use::threads_of;
 use crate::protocol::{AssignedCard, DagTraffic};
 use crate::state::meter::Meter;
-use crate::store::records::{DagRecord, Placement, UnconfiguredNts};
+use crate::store::records::{DagRecord, Placement};
 
 /// A placement that a DAG has no more: its rows and its reservation are to be given back.
 #[derive(Debug)]
@@ -47,18 +48,10 @@ pub(crate) struct DagEntry {
     broken: Option<Timestamp>,
     /// The card that the fleet assigned it to, which it does not leave.
     assigned: Option<AssignedCard>,
-    /// NTs that did not take its configuration.
-    unconfigured: Option<UnconfiguredNts>,
-    /// NTs that are told its configuration by the commit under way: whether they took it is not known yet.
-    asked: Option<UnconfiguredNts>,
+    nts: NtAnswers,
     meter: Meter,
     /// Changes of its spec and its placements since it is known.
     changes: u64,
-}
-
-/// Regions and slots of NTs, where they are of this card.
-fn windows_on(nts: Option<UnconfiguredNts>, card: &CardId) -> BTreeSet<(u8, u8)> {
-    nts.filter(|nts| nts.card == *card).map(|nts| nts.at).unwrap_or_default()
 }
 
 impl DagEntry {
@@ -100,8 +93,7 @@ impl DagEntry {
             conditions: Vec::new(),
             broken: None,
             assigned: record.assigned,
-            unconfigured: record.unconfigured_nts,
-            asked: None,
+            nts: NtAnswers::restore(record.unconfigured_nts),
             meter: Meter::default(),
             changes: 0,
         }
@@ -119,7 +111,7 @@ impl DagEntry {
             created: self.created,
             updated: self.updated,
             assigned: self.assigned.clone(),
-            unconfigured_nts: self.perhaps_unconfigured(),
+            unconfigured_nts: self.nts.stored(),
         }
     }
 
@@ -379,21 +371,13 @@ impl DagEntry {
     /// It gets a place; what is there serves until the card has the new one.
     pub fn begin(&mut self, next: Placement) {
         self.changes += 1;
-        // On the same card they lack it until they are told again: its rows there may be as they were.
-        let is_elsewhere = |nts: &mut UnconfiguredNts| nts.card != next.mapping.card;
-        self.unconfigured.take_if(is_elsewhere);
-        self.asked.take_if(is_elsewhere);
+        self.nts.leave_others(&next.mapping.card);
         self.place.begin(next);
     }
 
-    /// NTs in these regions and slots of its card are told its configuration. Until they have said what came of it, a daemon that
-    /// starts again counts them as lacking it; says whether that is to be stored.
+    /// NTs in these regions and slots of its card are told its configuration; says whether that is to be stored.
     pub fn ask_nts(&mut self, card: &CardId, at: impl Iterator<Item = (u8, u8)>) -> bool {
-        let before = self.perhaps_unconfigured();
-        let mut all = windows_on(self.asked.take(), card);
-        all.extend(at);
-        self.asked = UnconfiguredNts::of(card, all);
-        self.perhaps_unconfigured() != before
+        self.nts.ask(card, at)
     }
 
     /// NTs in these regions and slots of its card lack its configuration from now on, or do not; says whether that is to be
@@ -404,48 +388,23 @@ impl DagEntry {
         ends: impl Iterator<Item = ((u8, u8), bool)>,
     ) -> bool {
         let mut ends = ends.peekable();
-        if ends.peek().is_none() && self.unconfigured.is_none() && self.asked.is_none() {
+        if ends.peek().is_none() && self.nts.is_all_known() {
             return false;
         }
-        let before = self.perhaps_unconfigured();
-        let mut lacking = windows_on(self.unconfigured.take(), card);
-        let mut asked = windows_on(self.asked.take(), card);
-        for (window, is_lacking) in ends {
-            asked.remove(&window);
-            match is_lacking {
-                true => lacking.insert(window),
-                false => lacking.remove(&window),
-            };
-        }
         let used = self.windows();
-        lacking.retain(|at| used.contains(at));
-        asked.retain(|at| used.contains(at));
-        self.unconfigured = UnconfiguredNts::of(card, lacking);
-        self.asked = UnconfiguredNts::of(card, asked);
-        self.perhaps_unconfigured() != before
+        self.nts.ended(card, ends, &used)
     }
 
-    /// The card was read back with its rows, and nobody knows whether the NTs that were told by then took its configuration: they
-    /// count as lacking it until they are asked again. Gives all of these.
+    /// The card was read back with its rows: gives the NTs that may lack its configuration, and count as lacking it until they
+    /// are asked again.
     pub fn doubt_nts(&mut self, card: &CardId) -> BTreeSet<(u8, u8)> {
-        let mut lacking = windows_on(self.unconfigured.take(), card);
-        lacking.extend(windows_on(self.asked.take(), card));
         let used = self.windows();
-        lacking.retain(|at| used.contains(at));
-        self.unconfigured = UnconfiguredNts::of(card, lacking.clone());
-        lacking
+        self.nts.doubt(card, &used)
     }
 
     /// Its card has no NTs that are told configurations.
     pub fn forget_nts(&mut self) {
-        (self.unconfigured, self.asked) = (None, None);
-    }
-
-    /// NTs that lack its configuration, as far as a daemon that starts now would know.
-    fn perhaps_unconfigured(&self) -> Option<UnconfiguredNts> {
-        let card = &self.unconfigured.as_ref().or(self.asked.as_ref())?.card;
-        let of = |nts: &Option<UnconfiguredNts>| windows_on(nts.clone(), card);
-        UnconfiguredNts::of(card, of(&self.unconfigured).union(&of(&self.asked)).copied().collect())
+        self.nts = NtAnswers::default();
     }
 
     /// Regions and slots of the NTs that its placements use and it configures.
@@ -471,26 +430,12 @@ impl DagEntry {
 
     /// Whether no NT is known to lack its configuration.
     pub fn is_configured(&self) -> bool {
-        self.unconfigured.is_none()
+        self.nts.lacking().is_none()
     }
 
     /// Explanation which NTs lack its configuration, and what to do; nothing where all have it.
     pub fn lacking_configuration(&self) -> Option<String> {
-        const NAMED: usize = 4;
-        let UnconfiguredNts { card, at } = self.unconfigured.as_ref()?;
-        let count = at.len();
-        let at = at.iter().take(NAMED);
-        let mut at: Vec<String> =
-            at.map(|(region, slot)| format!("region {region} slot {slot}")).collect();
-        if count > NAMED {
-            at.push(format!("{} more", count - NAMED));
-        }
-        Some(format!(
-            "{count} network tasks did not take their configuration and drop its packets, on card {card}: {}; they are \
-             asked again from time to time; change the configuration, have the operator drain these regions, or delete \
-             the DAG and create it again",
-            at.join(", ")
-        ))
+        self.nts.explanation()
     }
 
     /// The card has the desired placement: gives what served until now.

@@ -8,6 +8,7 @@ mod changing;
 mod entries;
 mod entry;
 mod naming;
+mod nt_answers;
 mod place;
 mod sums;
 mod uids;
