@@ -200,7 +200,7 @@ fn the_driver_of_claims_and_its_example_are_valid_and_fit() {
 #[test]
 fn the_definition_of_the_kind_is_what_the_program_prints() {
     let printed = crd::manifest().expect("YAML");
-    let hint = "write it anew: snic-dag-controller --print-crd";
+    let hint = "generate it again: snic-dag-controller --print-crd";
     assert_eq!(objects::read("dags.snic.dev.yaml"), printed, "{hint}");
     check(&manifest(&printed)[0]).expect("valid");
 }

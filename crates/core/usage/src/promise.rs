@@ -73,7 +73,7 @@ pub struct Outage {
     pub start_ms: u64,
     /// End, or the time up to which it was charged.
     pub end_ms: u64,
-    /// Why.
+    /// Reason of the break.
     pub cause: BreakCause,
 }
 

@@ -266,7 +266,7 @@ fn column(name: &str, path: &str, kind: &str, priority: u32) -> Value {
     json!({"name": name, "jsonPath": path, "type": kind, "priority": priority})
 }
 
-/// The definition.
+/// Custom resource definition, as the manifest has it.
 pub fn definition() -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",

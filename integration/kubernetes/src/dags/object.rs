@@ -10,7 +10,7 @@ use serde_json::Value;
 pub const GROUP: &str = "snic.dev";
 /// Version of the kind.
 pub const VERSION: &str = "v1alpha1";
-/// The kind.
+/// Kind of the objects.
 pub const KIND: &str = "Dag";
 /// Its name in paths of the API server.
 pub const PLURAL: &str = "dags";

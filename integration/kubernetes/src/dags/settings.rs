@@ -193,7 +193,9 @@ impl DagControllerSettings {
             let is_valid = text.matches(NAMESPACE).count() == 1
                 && TenantId::new(&text.replace(NAMESPACE, "a")).is_ok();
             if !is_valid {
-                let rule = format!("{text:?} is no template such as \"k8s-{NAMESPACE}\"");
+                let rule = format!(
+                    "{text:?} is not allowed; write a template such as \"k8s-{NAMESPACE}\""
+                );
                 return Err(key("tenant_template", rule));
             }
         }

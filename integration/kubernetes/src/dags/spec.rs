@@ -195,7 +195,7 @@ fn check_names(
             let path = format!("card_affinity.{list}[{number}]");
             return Err(SpecRefusal::field(
                 &path,
-                "name a DAG of the same namespace, by its name alone",
+                "write the bare name of a DAG in the same namespace",
             ));
         }
     }

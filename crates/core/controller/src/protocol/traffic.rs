@@ -126,7 +126,7 @@ impl DagTraffic {
         self.missing(promised, sizes, refused)
     }
 
-    /// Shortfall without so many of the lost packets.
+    /// Shortfall, where `beyond` of the packets that came in and were lost do not count.
     fn missing(&self, promised: Bandwidth, sizes: &PacketSizes, beyond: u64) -> Bandwidth {
         let last = &self.last_second;
         let lost = last.lost().saturating_sub(beyond);

@@ -87,8 +87,7 @@ impl NtAnswers {
         self.stored() != before
     }
 
-    /// Nobody knows whether the NTs that were told by now took it: they count as lacking it. Gives all that do, of those that are
-    /// `used`.
+    /// Nobody knows whether the NTs that were told by now took it: they count as lacking it. Gives all `used` ones that do.
     pub fn doubt(&mut self, card: &CardId, used: &BTreeSet<Window>) -> BTreeSet<Window> {
         let mut lacking = on(self.lacking.take(), card);
         lacking.extend(on(self.asked.take(), card));

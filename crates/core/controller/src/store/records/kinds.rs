@@ -137,7 +137,6 @@ pub struct DagRecord {
 /// NTs of a card that did not take a DAG's configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnconfiguredNts {
-    /// The card.
     pub card: CardId,
     /// Regions and slots, never none.
     pub at: BTreeSet<(u8, u8)>,

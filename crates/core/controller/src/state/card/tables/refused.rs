@@ -39,14 +39,13 @@ pub(super) struct DueDag {
 #[derive(Debug, Default)]
 pub(super) struct RefusedWindows {
     dags: BTreeMap<DagUid, RefusedDag>,
-    /// No question before.
+    /// Earliest time of the next question.
     not_before: Timestamp,
 }
 
-const fn wait(times: u32) -> Duration {
-    let doubled =
-        FIRST_WAIT.saturating_mul(1 << if times > 7 { 6 } else { times.saturating_sub(1) });
-    if doubled.as_nanos() > LONGEST_WAIT.as_nanos() { LONGEST_WAIT } else { doubled }
+/// Time from the last of so many refusals to the next question.
+fn wait(times: u32) -> Duration {
+    FIRST_WAIT.saturating_mul(1 << times.saturating_sub(1).min(16)).min(LONGEST_WAIT)
 }
 
 impl RefusedWindows {
@@ -91,7 +90,7 @@ impl RefusedWindows {
         self.dags.remove(&uid);
     }
 
-    /// Forgets all.
+    /// Forgets all NTs of the card.
     pub fn clear(&mut self) {
         self.dags.clear();
     }
