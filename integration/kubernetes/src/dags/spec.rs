@@ -268,7 +268,7 @@ mod tests {
     #[case(json!({"bandwidth": "1Gbps", "chain": "nat", "labels": {"kubernetes.snic.dev/uid": "a"}}), "spec.labels.kubernetes.snic.dev/uid: ")]
     #[case(json!({"bandwidth": "1Gbps", "chain": "globex.filter"}), "spec.chain: network task type \"globex.filter\" is neither")]
     #[case(json!({"bandwidth": "1Gbps", "nodes": [{"id": "a", "type": "globex.filter"}]}), "spec.nodes[0].type: network task type")]
-    #[case(json!({"bandwidth": "1Gbps", "chain": "nat", "card_affinity": {"apart_from": ["db", "tenants/globex/dags/web"]}}), "spec.card_affinity.apart_from[1]: name a DAG")]
+    #[case(json!({"bandwidth": "1Gbps", "chain": "nat", "card_affinity": {"apart_from": ["db", "tenants/globex/dags/web"]}}), "spec.card_affinity.apart_from[1]: write the bare name")]
     #[case(json!({"bandwidth": "1Gbps", "chain": "nat", "trusted_tenants": ["globex"]}), "spec.trusted_tenants[0]: \"globex\"")]
     fn a_refusal_names_the_field(#[case] spec: Value, #[case] said: &str) {
         let refusal = read(&spec).expect_err(said);
