@@ -212,7 +212,6 @@ fn rebuild_target(core: &mut Core, id: &CardId, regions: &[RegionId]) {
 
 /// A DAG whose rows the card has already needs no commit to be known as served.
 fn adopt_rows(core: &mut Core, id: &CardId, name: &DagName) {
-    let now = core.now();
     let card = core.cards.known_mut(id);
     if card.tables().configuration_way() != Some(ConfigurationWay::Windows) {
         // Another device may be in its place, whose shell takes them.
@@ -228,7 +227,7 @@ fn adopt_rows(core: &mut Core, id: &CardId, name: &DagName) {
             let lacking = entry.doubt_nts(id);
             drop(entry);
             if !lacking.is_empty() {
-                card.lacks_configuration(now, (name, uid), lacking);
+                card.lacks_configuration((name, uid), lacking);
             }
         }
         None => card.touch(name),

@@ -10,7 +10,7 @@ use crate::store::records::Placement;
 pub(crate) const ADOPTING: &str = "CARD_ADOPTING";
 
 /// The reason where NTs did not take their configuration.
-const UNCONFIGURED: &str = "CONFIGURATION_REFUSED";
+pub(crate) const UNCONFIGURED: &str = "CONFIGURATION_REFUSED";
 
 /// A condition without its times.
 struct ConditionFinding {

@@ -10,7 +10,7 @@ use crate::state::Core;
 use crate::state::dags::DagEntry;
 use crate::state::epoch::{OnCard, area_of_promise};
 use crate::store::records::regions_of;
-use crate::view::status::ADOPTING;
+use crate::view::status::{ADOPTING, UNCONFIGURED};
 
 /// Usage of a tenant, or of all. A tenant does not see that of a deleted one that had its name. Time O(accounts of the tenant).
 pub(crate) fn usage(core: &Core, tenant: Option<&TenantId>) -> UsageView {
@@ -93,10 +93,14 @@ pub(crate) fn promise_state(
             _ => PromiseState::Unknown,
         });
     }
+    if promise.reason == UNCONFIGURED && entry.lacks_own_only() {
+        // The tenant's own program fails, and nobody can see what would be served without that.
+        return Some(PromiseState::Unknown);
+    }
     let cause = match &*promise.reason {
         "CARD_LOST" => BreakCause::CardLost,
         "NO_PLACE" => BreakCause::NoPlace,
-        "CONFIGURATION_REFUSED" => BreakCause::ConfigurationRefused,
+        UNCONFIGURED => BreakCause::ConfigurationRefused,
         _ if entry.is_stopped() => BreakCause::Stopped,
         "RECONFIGURING" | "LOAD_FAILING" => BreakCause::RegionNotLoaded,
         _ => BreakCause::NotProgrammed,

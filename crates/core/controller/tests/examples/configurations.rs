@@ -15,7 +15,7 @@ use crate::support::things::{bitstream, card_id, create, dag, delete, drain, nt,
 use crate::support::{World, operation, operation_id, over_quota, precondition, settings};
 
 /// A chain whose first NT is told this.
-fn told(chain: &str, gbps: u64, json: &str) -> DagSpec {
+pub(super) fn told(chain: &str, gbps: u64, json: &str) -> DagSpec {
     let mut spec = spec(chain, gbps);
     spec.nodes[0].configuration = Some(NtConfiguration::new(json));
     spec
@@ -223,7 +223,7 @@ fn a_tenant_has_a_limited_number_of_configured_nts() {
 }
 
 /// The card begins again, with NTs that take configurations by their windows.
-fn with_windows(world: &mut World) {
+pub(super) fn with_windows(world: &mut World) {
     world.card().configures = Some(ConfigurationWay::Windows);
     world.lose_card();
     world.appear(&card_id());
@@ -242,7 +242,7 @@ const HAS: [Option<ConditionStatus>; 3] =
     [None, Some(ConditionStatus::True), Some(ConditionStatus::True)];
 
 /// Lets so many seconds pass, in which the card answers.
-fn watch(world: &mut World, seconds: u32) {
+pub(super) fn watch(world: &mut World, seconds: u32) {
     for _ in 0..seconds {
         world.run();
         world.listen(1);

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use snic_controller::{DropCause, Event, LogKind};
+use snic_controller::{Command, DropCause, Event, LogKind};
 use snic_usage::{AccountPart, BreakCause, Meter, Outage, UsageAmounts};
 
 use super::bills::{billed, spend};
+use super::configurations::{told, watch, with_windows};
 use super::elastic::{PERIOD, deployed};
-use crate::support::things::{card_id, dag, delete, spec, update};
+use crate::support::things::{bitstream, card_id, create, dag, delete, nt, spec, update};
 use crate::support::{World, operator};
 
 const WEB: &str = "acme/web";
@@ -168,4 +169,30 @@ fn an_update_breaks_nothing_and_a_delete_ends_the_promise() {
     let before = life(&world);
     spend(&mut world, 30);
     assert_eq!(life(&world), before);
+}
+
+/// An NT that refuses its configuration breaks the promise where somebody else made it, and counts for nobody where the tenant did.
+#[test]
+fn a_tenants_own_task_that_refuses_its_configuration_counts_for_nobody() {
+    for (own, chain) in [(false, "nat"), (true, "acme.filter"), (false, "nat acme.filter")] {
+        let mut world = World::new();
+        with_windows(&mut world);
+        world.ask(Command::CreateNtType(nt("acme.filter", 40))).expect("valid");
+        let images =
+            [("acme.filter", vec!["acme.filter"]), ("acme.both", vec!["nat", "acme.filter"])];
+        for (id, nts) in images {
+            world.ask(Command::CreateBitstream(bitstream(id, &nts))).expect("valid");
+        }
+        world.card().refuse = (0..8).map(|window| (window / 2, window % 2)).collect();
+        world.ask(create(WEB, told(chain, 5, "{}"))).expect("there is room");
+        watch(&mut world, 40);
+        world.card().refuse.clear();
+        watch(&mut world, 60);
+        rest(&mut world);
+        let (_, unknown, broken) = times(&billed(&world, WEB).0);
+        let millis = if own { unknown } else { broken.iter().map(|(_, millis)| millis).sum() };
+        assert!((30_000..=75_000).contains(&millis), "{chain}: {unknown} {broken:?}");
+        let is_refused = broken.iter().any(|(cause, _)| *cause == BreakCause::ConfigurationRefused);
+        assert_eq!(is_refused, !own, "{chain}: {broken:?}");
+    }
 }

@@ -477,13 +477,8 @@ impl CardMachine {
     }
 
     /// NTs of a DAG in these regions and slots did not take its configuration, as is known from before the card was read back.
-    pub fn lacks_configuration(
-        &mut self,
-        now: Timestamp,
-        dag: (&DagName, DagUid),
-        at: BTreeSet<(u8, u8)>,
-    ) {
-        self.tables.lacks(now, dag, at);
+    pub fn lacks_configuration(&mut self, dag: (&DagName, DagUid), at: BTreeSet<(u8, u8)>) {
+        self.tables.lacks(dag, at);
     }
 
     /// Begins a commit of all that differs, if none is under way and it is time for it. `serial_of`

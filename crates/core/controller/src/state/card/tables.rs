@@ -243,7 +243,12 @@ impl Tables {
         let told = std::mem::take(&mut self.placed);
         let mut windows = self.window_changes(&told);
         for due in self.refused.take_due(now) {
-            self.ask_again(&due, &mut windows, &mut follows, serial_of(&due.name));
+            let asked = self.ask_again(&due, &mut windows);
+            if !asked {
+                self.refused.remove(now, due.uid);
+            } else if !follows.dags.iter().any(|(name, _)| *name == due.name) {
+                follows.dags.push((due.name.clone(), serial_of(&due.name)));
+            }
         }
         if delta.is_empty() && windows.writes.is_empty() {
             return TableStep::Committed(follows);
@@ -281,35 +286,19 @@ impl Tables {
         changes
     }
 
-    /// Adds a DAG's configuration for NTs that did not take it before, where its rows are still as they were then.
-    fn ask_again(
-        &mut self,
-        due: &DueDag,
-        windows: &mut WindowChanges,
-        follows: &mut Committed,
-        serial: Option<u64>,
-    ) {
+    /// Adds a DAG's configuration for NTs that did not take it before; says whether its rows are still as they were then.
+    fn ask_again(&self, due: &DueDag, windows: &mut WindowChanges) -> bool {
         let row = due.uid.row();
         let same = |(_, of): &&(DagName, DagConfiguration)| of.uid == due.uid;
         let configuration = self.configurations.get(&row).filter(same);
-        let asked = configuration.is_some_and(|(_, configuration)| {
+        configuration.is_some_and(|(_, configuration)| {
             windows.repeat((&self.active, &self.target), configuration, &due.at)
-        });
-        if !asked {
-            self.refused.remove(due.uid);
-        } else if !follows.dags.iter().any(|(name, _)| *name == due.name) {
-            follows.dags.push((due.name.clone(), serial));
-        }
+        })
     }
 
     /// NTs of a DAG in these regions and slots did not take its configuration, as is known from before the card was read back.
-    pub fn lacks(
-        &mut self,
-        now: Timestamp,
-        (name, uid): (&DagName, DagUid),
-        at: BTreeSet<(u8, u8)>,
-    ) {
-        self.refused.restore(now, (uid, name), at);
+    pub fn lacks(&mut self, (name, uid): (&DagName, DagUid), at: BTreeSet<(u8, u8)>) {
+        self.refused.restore((uid, name), at);
     }
 
     /// Notes what NTs said to a commit.

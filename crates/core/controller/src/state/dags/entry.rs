@@ -1,6 +1,6 @@
 //! One DAG: what it asks for, where it is, and which of its placements the card serves.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use snic_domain::{
     Bandwidth, CardId, Condition, ConditionStatus, ConditionType, DagName, DagSpec, DagUid,
@@ -391,14 +391,14 @@ impl DagEntry {
         if ends.peek().is_none() && self.nts.is_all_known() {
             return false;
         }
-        let used = self.windows();
+        let used = self.windows().into_keys().collect();
         self.nts.ended(card, ends, &used)
     }
 
     /// The card was read back with its rows: gives the NTs that may lack its configuration, and count as lacking it until they
     /// are asked again.
     pub fn doubt_nts(&mut self, card: &CardId) -> BTreeSet<(u8, u8)> {
-        let used = self.windows();
+        let used = self.windows().into_keys().collect();
         self.nts.doubt(card, &used)
     }
 
@@ -407,25 +407,35 @@ impl DagEntry {
         self.nts = NtAnswers::default();
     }
 
-    /// Regions and slots of the NTs that its placements use and it configures.
-    fn windows(&self) -> BTreeSet<(u8, u8)> {
-        let mut windows = BTreeSet::new();
+    /// NTs that its placements use and it configures, by region and slot.
+    fn windows(&self) -> BTreeMap<(u8, u8), &NtTypeId> {
+        let mut windows = BTreeMap::new();
         for placement in self.placements() {
             let nodes = &placement.spec.nodes;
             let configured = nodes.iter().filter(|node| node.configuration.is_some());
             // An NT takes what is meant for its type, whichever node says it.
             let types: BTreeSet<&NtTypeId> = configured.map(|node| &node.nt).collect();
-            let is_told =
-                |id: &NodeId| nodes.iter().any(|node| node.id == *id && types.contains(&node.nt));
+            let type_of = |id: &NodeId| {
+                let node = nodes.iter().find(|node| node.id == *id)?;
+                types.contains(&node.nt).then_some(&node.nt)
+            };
             for chain in placement.mapping.chains().filter(|_| !types.is_empty()) {
                 for instance in &chain.instances {
                     let told = chain.nodes.iter().zip(&instance.slots);
-                    let told = told.filter(|(node, _)| is_told(node));
-                    windows.extend(told.map(|(_, slot)| (instance.region.0, slot.0)));
+                    let told = told.filter_map(|(node, slot)| Some((slot.0, type_of(node)?)));
+                    windows.extend(told.map(|(slot, nt)| ((instance.region.0, slot), nt)));
                 }
             }
         }
         windows
+    }
+
+    /// Whether all NTs that lack its configuration are the tenant's own programs.
+    pub fn lacks_own_only(&self) -> bool {
+        let windows = self.windows();
+        let tenant = &self.name.tenant;
+        let is_own = |at| windows.get(at).is_some_and(|nt| nt.is_owned_by(tenant));
+        self.nts.lacking().is_some_and(|lacking| lacking.at.iter().all(is_own))
     }
 
     /// Whether no NT is known to lack its configuration.
