@@ -46,8 +46,8 @@ pub use protocol::{
     LatencyQuantiles, LogEntry, LogKind, MeasuredLatencies, MeasuredLatency, MeasuredPart,
     MoveView, NewDag, NtView, OperationRecord, OperationView, OperationWork, PlacementPolicy,
     Provision, ProvisionName, RecommendationView, RegionUser, RegionView, Reply, Request,
-    ResourceKey, ResourceKind, RuleView, Scheduling, Scheme, SlotView, StatePlace, StateView,
-    TenantUsage, TenantView, TrafficWindow, UsageAccount, UsageView,
+    ResourceKey, ResourceKind, RoomWait, RuleView, Scheduling, Scheme, SlotView, StatePlace,
+    StateView, TenantUsage, TenantView, TrafficWindow, UsageAccount, UsageView,
 };
 pub use restart::inspection::{Inspection, shown};
 pub use restart::quarantine::SetAside;

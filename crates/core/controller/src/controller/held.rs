@@ -11,32 +11,38 @@
 //! building: its call is not answered yet, and after a crash its caller asks again. It is refused when no pass is left that could make room, or [`WAIT_MAX`] after it came. The one that came first is
 //! decided first, one with each event, so that each has a transaction of its own.
 
-use snic_domain::Timestamp;
 use snic_domain::limits::{CALLER_HELD_MAX, HELD_MAX};
+use snic_domain::{BindingTarget, Timestamp};
 
 use crate::place::consolidation::{WAIT_MAX, may_make_room};
-use crate::protocol::{CallId, Caller, Command, Request};
+use crate::protocol::{CallId, Caller, Command, Reply, Request, RoomWait};
 use crate::state::Core;
-use crate::state::passes::SearchNo;
 
 /// A request whose call is not answered yet.
 #[derive(Debug, Clone)]
 pub(super) struct HeldRequest {
     pub call: CallId,
     pub request: Request,
-    /// When it came.
-    since: Timestamp,
-    /// The last search that had begun by then: what is found by later ones counts for it.
-    after: SearchNo,
+    wait: RoomWait,
     /// Whether something was freed since it was decided last.
     is_due: bool,
 }
 
 impl HeldRequest {
-    /// A request that has just come.
-    pub const fn new(core: &Core, call: CallId, request: Request) -> Self {
-        let after = core.passes.last_search();
-        Self { call, request, since: core.now(), after, is_due: false }
+    /// A request that has just come. A batch that was planned again has waited before.
+    pub fn new(core: &Core, call: CallId, request: Request) -> Self {
+        let before = match &request.command {
+            Command::CreateDags { plan, .. } => plan.wait,
+            _ => None,
+        };
+        let new = RoomWait { since: core.now(), after: core.passes.last_search() };
+        Self { call, request, wait: before.unwrap_or(new), is_due: false }
+    }
+
+    /// The answer that it gets instead of a decision: a batch is planned elsewhere, and again while it may find room.
+    pub fn plans_again(&self, core: &Core) -> Option<Reply> {
+        let is_batch = matches!(self.request.command, Command::CreateDags { .. });
+        (is_batch && self.may_wait(core)).then_some(Reply::PlanAgain(self.wait))
     }
 
     /// Whether it is to be decided again: it may find room, or it cannot wait any longer.
@@ -46,7 +52,7 @@ impl HeldRequest {
 
     /// Whether it may be admitted yet.
     fn may_wait(&self, core: &Core) -> bool {
-        core.now() < self.since + WAIT_MAX && may_make_room(core, self.after)
+        core.now() < self.wait.since + WAIT_MAX && may_make_room(core, self.wait.after)
     }
 }
 
@@ -64,11 +70,11 @@ impl HeldRequests {
             Command::CreateDag { validate_only, .. } | Command::UpdateDag { validate_only, .. } => {
                 !validate_only
             }
+            Command::CreateDags { batch, .. } => !batch.validate_only,
+            Command::BindVm(spec) => matches!(spec.chains, BindingTarget::Template(_)),
             _ => false,
         };
-        let may = asks_for_place
-            && may_make_room(core, core.passes.last_search())
-            && self.has_room(&asked.request.caller);
+        let may = asks_for_place && asked.may_wait(core) && self.has_room(&asked.request.caller);
         may.then(|| asked.clone())
     }
 
@@ -99,7 +105,7 @@ impl HeldRequests {
 
     /// When one is to be decided again, if nothing else happens before.
     pub fn next_wake_up(&self, core: &Core) -> Option<Timestamp> {
-        let end = self.queue.iter().map(|held| held.since + WAIT_MAX).min()?;
+        let end = self.queue.iter().map(|held| held.wait.since + WAIT_MAX).min()?;
         let is_due = self.queue.iter().any(|held| held.is_due(core));
         Some(if is_due { core.now() } else { end })
     }

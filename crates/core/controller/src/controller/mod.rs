@@ -145,7 +145,10 @@ impl Controller {
         if !matches!(event, Event::Request { .. })
             && let Some(held) = self.held.take_due(core)
         {
-            reply = self.decide(&mut tx, held);
+            reply = match held.plans_again(core) {
+                Some(again) => Some((held.call, Ok(again))),
+                None => self.decide(&mut tx, held),
+            };
         }
         let core = &mut self.core;
         match event {
@@ -207,8 +210,10 @@ impl Controller {
             tx.asked_by(call, tenant.clone());
         }
         let copy = self.held.copy(&self.core, &asked);
+        self.core.planning.set_can_wait(copy.is_some());
         let result = self.request(tx, asked.request);
-        let is_refused = matches!(result, Err(ControlError::Refused(_)));
+        // A batch of which some may wait is not carried out; its plan is outdated once these find room.
+        let is_refused = matches!(result, Err(ControlError::Refused(_) | ControlError::Outdated));
         if let Some(held) = copy.filter(|_| is_refused && self.core.planning.may_wait())
             && self.held.hold(&self.core, held)
         {

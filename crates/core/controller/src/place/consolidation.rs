@@ -26,10 +26,12 @@ use snic_planner::{Effort, Ledger, Move, Plan, PlanRequest, RegionCondition, pla
 
 use crate::place::placement::Handover;
 use crate::place::{placement, work};
-use crate::protocol::{Arrangement, Choice, ControlError, OperationWork, PlannedMove, Reply};
+use crate::protocol::{
+    Arrangement, Choice, ControlError, OperationWork, PlannedMove, Reply, SearchNo,
+};
 use crate::state::Core;
 use crate::state::card::CardMachine;
-use crate::state::passes::{SearchNo, Searcher};
+use crate::state::passes::Searcher;
 use crate::store::tx::Tx;
 
 /// Moves that one event tries in vain. Each copies the card's row tables, and a full card has a thousand of them.

@@ -1,6 +1,6 @@
 //! DAGs that are created together, and what it takes to admit DAGs, as values.
 
-use snic_domain::{CardId, DagId, DagName, DagSpec, TenantId};
+use snic_domain::{CardId, DagId, DagName, DagSpec, TenantId, Timestamp};
 use snic_planner::Plan;
 
 use super::ControlError;
@@ -40,6 +40,29 @@ pub struct BatchPlan {
     pub(crate) admitted: Vec<(usize, Admission)>,
     /// The DAGs that have none, by index, and why.
     pub(crate) rejected: Vec<(usize, ControlError)>,
+    /// Wait of the batch for room before it was planned.
+    pub(crate) wait: Option<RoomWait>,
+}
+
+impl BatchPlan {
+    /// The same plan, of a batch that has waited for room before.
+    #[must_use]
+    pub fn after(self, wait: Option<RoomWait>) -> Self {
+        Self { wait, ..self }
+    }
+}
+
+/// Number of a search for moves that make room, in the order in which they begin.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SearchNo(pub(crate) u64);
+
+/// Wait of a request for DAGs to move: from when on, and which searches count for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RoomWait {
+    /// Time at which it came.
+    pub(crate) since: Timestamp,
+    /// The last search that had begun by then: what is found by later ones counts for it.
+    pub(crate) after: SearchNo,
 }
 
 /// A plan that is good for a card.

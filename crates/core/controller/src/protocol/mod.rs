@@ -27,8 +27,8 @@ pub use assignment::{
     AppliedPlace, AssignedCard, AssignedDag, AssignmentProgress, DagAssignment, FleetChange,
     Provision, ProvisionName,
 };
-pub(crate) use batch::{Admission, Choice, Preemption};
-pub use batch::{BatchPlan, DagBatch, NewDag};
+pub(crate) use batch::{Admission, Choice, Preemption, SearchNo};
+pub use batch::{BatchPlan, DagBatch, NewDag, RoomWait};
 pub use binding::{BindingRecord, BindingView, BoundDag};
 pub use command::{CallId, Command, Request};
 pub use device::{DeviceAspect, DeviceCondition, DeviceView};

@@ -3,6 +3,7 @@
 use snic_domain::VmId;
 
 use super::ControlError;
+use super::batch::RoomWait;
 use super::binding::BindingView;
 use super::view::{
     BitstreamView, DagView, NtView, OperationView, RegionView, RuleView, TenantView,
@@ -35,6 +36,8 @@ pub enum Reply {
     /// Result for each DAG of a batch, in order: [`Reply::Operation`] or [`Reply::WouldBe`], or why it was
     /// not created.
     Batch(Vec<Result<Reply, ControlError>>),
+    /// The batch found no room, and may by now: plan it again, with the wait that it has had.
+    PlanAgain(RoomWait),
     /// It is done, and there is nothing to say.
     Done,
 }

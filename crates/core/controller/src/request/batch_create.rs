@@ -65,7 +65,8 @@ fn copies(core: &Core, is_needed: impl Fn(&CardId) -> bool) -> Vec<CardCopy> {
 /// Creates the DAGs of a batch as they were planned.
 ///
 /// # Errors
-/// One cannot be created, and then none may be; or the plan is outdated. Nothing has changed then.
+/// One cannot be created, and then none may be; the plan is outdated, or may be soon, for the batch can wait for DAGs to move that
+/// make room. Nothing has changed then but that DAGs are noted as refused.
 pub(crate) fn create_dags(
     core: &mut Core,
     tx: &mut Tx,
@@ -79,7 +80,7 @@ pub(crate) fn create_dags(
     }
     let checked = check_each(core, batch);
     let passed = (0..total).filter(|index| checked[*index].is_ok());
-    let BatchPlan { admitted, rejected } = plan;
+    let BatchPlan { admitted, rejected, wait: _ } = plan;
     let planned = admitted.iter().map(|(index, _)| *index);
     let planned: BTreeSet<usize> =
         planned.chain(rejected.iter().map(|(index, _)| *index)).collect();
@@ -100,6 +101,9 @@ pub(crate) fn create_dags(
             lifecycle::note_refused(core, tx, &batch.name(index), dag.spec(), &error);
         }
         results[index] = Some(Err(error));
+    }
+    if core.planning.may_wait() {
+        return Err(ControlError::Outdated);
     }
     let mut placed = Vec::with_capacity(admitted.len());
     for (index, admission) in admitted {

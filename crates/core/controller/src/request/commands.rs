@@ -262,6 +262,6 @@ pub(crate) fn made_by(reply: &Reply) -> Option<CreatedResource> {
         }
         Reply::Done => Some(CreatedResource::Done),
         // These change nothing, or say that something still lives: again is as good.
-        Reply::Heartbeat { .. } | Reply::WouldBe(_) => None,
+        Reply::Heartbeat { .. } | Reply::WouldBe(_) | Reply::PlanAgain(_) => None,
     }
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use snic_domain::{CardId, OperationId, Timestamp};
 
-use crate::protocol::{ControlError, DagMoves, PlannedMove};
+use crate::protocol::{ControlError, DagMoves, PlannedMove, SearchNo};
 
 /// Number of times that the moves are searched again because things changed, before the pass ends.
 const ROUNDS_MAX: u32 = 8;
@@ -54,10 +54,6 @@ pub(crate) enum Searcher {
     /// One that begins if there is something to gain.
     NewPass,
 }
-
-/// Number of a search, in the order in which they begin.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct SearchNo(u64);
 
 /// All passes, by their operations.
 #[derive(Debug, Default)]

@@ -35,6 +35,8 @@ pub(crate) struct Planning {
     is_put_off: Cell<bool>,
     /// Whether the request of the event was refused, and DAGs are to move that may make room for it.
     may_wait: bool,
+    /// Whether the request of the event is one that can wait.
+    can_wait: bool,
     /// Whether requests that wait may find room now.
     is_held_due: bool,
     /// DAGs without a place: one may be free for them now.
@@ -55,6 +57,7 @@ impl fmt::Debug for Planning {
             looks: _,
             is_put_off: _,
             may_wait: _,
+            can_wait: _,
             is_held_due: _,
         } = self;
         let mut planning = f.debug_struct("Planning");
@@ -69,6 +72,12 @@ impl Planning {
         self.looks.set(0);
         self.is_put_off.set(false);
         self.may_wait = false;
+        self.can_wait = false;
+    }
+
+    /// Whether the request of the event is one that can wait.
+    pub const fn set_can_wait(&mut self, can_wait: bool) {
+        self.can_wait = can_wait;
     }
 
     /// The request of the event was refused, and may be admitted once DAGs have moved.
@@ -78,7 +87,7 @@ impl Planning {
 
     /// Whether the request of the event, which was refused, may be admitted once DAGs have moved.
     pub const fn may_wait(&self) -> bool {
-        self.may_wait
+        self.may_wait && self.can_wait
     }
 
     /// Requests that wait may find room now.

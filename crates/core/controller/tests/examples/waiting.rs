@@ -6,14 +6,20 @@ use std::time::Duration;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use snic_controller::{CallId, Command, ControlError, ControllerSettings, Event, Request};
+use snic_controller::{
+    CallId, Command, ControlError, ControllerSettings, DagBatch, Event, NewDag, Reply, Request,
+    RoomWait,
+};
 use snic_domain::limits::CALLER_HELD_MAX;
-use snic_domain::{Bandwidth, Caller, DagSpec, DagState, RegionState};
+use snic_domain::{
+    Bandwidth, BindingSpec, BindingState, BindingTarget, Caller, DagId, DagSpec, DagState,
+    RegionState,
+};
 
 use super::consolidation::consolidated;
 use crate::support::card::TinyCard;
 use crate::support::things::{
-    bitstream, caller, card_id, create, dag, delete, profile, spec, update, widen_quota,
+    bitstream, caller, card_id, create, dag, delete, profile, spec, tenant_id, update, widen_quota,
 };
 use crate::support::{Answer, World, operator};
 
@@ -174,6 +180,159 @@ fn after_a_crash_a_waiting_request_has_had_no_effect() {
     let name = dag("beta/x");
     assert!(world.controller.dag_view(&name).is_none());
     world.deploy("beta/x", "pad", 1);
+}
+
+/// A machine like `acme/d`, whose DAG needs a region of its own.
+fn machine(world: &mut World) -> Command {
+    // What is left of the regions is too little for another one of it.
+    world.ask(update("acme/d", spec("lb", 25))).expect("it has a region of its own");
+    world.run();
+    assert!(world.searches.is_empty(), "it is not yet time");
+    Command::BindVm(BindingSpec {
+        vm: "00000001-0000-4000-8000-000000000000".parse().expect("a UUID"),
+        tenant: tenant_id("acme"),
+        chains: BindingTarget::Template(dag("acme/d")),
+        functions: 1,
+        ready_within: Duration::from_secs(10),
+        lease: None,
+        notes: Default::default(),
+        limits: Default::default(),
+    })
+}
+
+#[test]
+fn a_machine_whose_dag_finds_no_room_waits_and_is_bound_once() {
+    let mut world = full();
+    let bind = machine(&mut world);
+    // The hook of a machine that is slow to start is called once more.
+    let calls = [post(&mut world, bind.clone()), post(&mut world, bind)];
+    assert_eq!(calls.map(|call| world.answer(call)), [None, None]);
+    world.settle();
+    for call in calls {
+        let Some(Ok(Reply::Binding(view))) = world.answer(call) else {
+            panic!("{:?}", world.answer(call));
+        };
+        let now = world.controller.binding_view(&view.record.spec.vm).expect("it is bound");
+        assert_eq!(now.record.state, BindingState::Bound);
+    }
+    assert_eq!(world.tenant("acme").usage.dags, 4, "b, d, e and that of the machine");
+}
+
+fn batch(dags: &[(&str, &str, u64)], allow_partial: bool) -> DagBatch {
+    let new = |(id, chain, gbps): &(&str, &str, u64)| NewDag {
+        id: DagId::new(id).expect("a label"),
+        spec: spec(chain, *gbps),
+    };
+    let dags = dags.iter().map(new).collect();
+    DagBatch { tenant: tenant_id("beta"), dags, allow_partial, validate_only: false }
+}
+
+/// Asks for a batch as the server does; gives the call of each plan, with the number of the last one.
+fn post_batch(world: &mut World, batch: &DagBatch, wait: Option<RoomWait>) -> CallId {
+    let plan = world.controller.batch_snapshot(batch).plan().after(wait);
+    post(world, Command::CreateDags { batch: batch.clone(), plan })
+}
+
+/// Whether each of a batch is created, once it has waited, and how many times it was planned.
+fn created(world: &mut World, batch: &DagBatch) -> (Vec<bool>, usize) {
+    let mut wait = None;
+    for plans in 1..100 {
+        let call = post_batch(world, batch, wait);
+        let answer = (0..200).find_map(|step| {
+            if step > 0 {
+                world.pass(Duration::from_millis(100));
+                world.run();
+            }
+            world.answer(call)
+        });
+        match answer.expect("it is decided within twenty seconds") {
+            Ok(Reply::PlanAgain(waited)) => wait = Some(waited),
+            Ok(Reply::Batch(results)) => {
+                return (results.iter().map(Result::is_ok).collect(), plans);
+            }
+            Err(ControlError::InBatch { .. }) => return (vec![false; batch.dags.len()], plans),
+            other => panic!("{other:?}"),
+        }
+    }
+    panic!("it is planned over and over");
+}
+
+#[test]
+fn a_batch_without_room_waits_until_dags_have_moved_together() {
+    for allow_partial in [false, true] {
+        let mut world = full();
+        let batch = batch(&[("x", "pad", 1), ("y", "lb", 1)], allow_partial);
+        let call = post_batch(&mut world, &batch, None);
+        assert_eq!(world.answer(call), None);
+        assert!(world.controller.dag_view(&dag("beta/y")).is_none(), "none is created yet");
+        world.settle();
+        assert!(matches!(world.answer(call), Some(Ok(Reply::PlanAgain(_)))));
+        assert_eq!(created(&mut world, &batch), (vec![true, true], 1));
+        assert!(!world.durable.contains_key("refused/beta/x"), "it was not refused after all");
+    }
+}
+
+/// Both pads fit one region alone, but not together: what moves cannot help is decided once that is known.
+#[test]
+fn a_batch_is_decided_once_moves_cannot_make_room() {
+    for (allow_partial, expected) in [(false, [false; 3]), (true, [true, false, true])] {
+        let mut world = full();
+        let begun = world.now;
+        let batch = batch(&[("x", "pad", 30), ("y", "pad", 30), ("z", "lb", 1)], allow_partial);
+        let (created, plans) = created(&mut world, &batch);
+        assert_eq!(
+            (created.as_slice(), world.durable.contains_key("refused/beta/y")),
+            (&expected[..], true)
+        );
+        let waited = world.now.since(begun);
+        assert!(plans <= 6 && waited < Duration::from_secs(5), "{plans} plans in {waited:?}");
+        // Nothing was freed since.
+        let call = post_batch(&mut world, &self::batch(&[("w", "pad", 30)], allow_partial), None);
+        world.answer(call).expect("at once").err();
+    }
+}
+
+/// However often something is freed meanwhile, the wait is that of the first plan.
+#[test]
+fn a_batch_that_is_planned_again_waits_for_ten_seconds_in_all() {
+    let mut world = full();
+    let batch = batch(&[("x", "pad", 1)], true);
+    let begun = world.now;
+    let mut call = post_batch(&mut world, &batch, None);
+    begin(&mut world);
+    let mut plans = 1;
+    let results = loop {
+        match world.answer(call) {
+            None => world.pass(Duration::from_secs(1)),
+            Some(Ok(Reply::PlanAgain(wait))) => {
+                plans += 1;
+                call = post_batch(&mut world, &batch, Some(wait));
+            }
+            Some(Ok(Reply::Batch(results))) => break results,
+            other => panic!("{other:?}"),
+        }
+        if world.now.since(begun) == Duration::from_secs(5) && plans == 1 {
+            world.ask(delete("acme/e")).expect("it is there");
+            world.ask(create("acme/e", spec("vpn", 1))).expect("its region is free");
+        }
+        assert!(world.now.since(begun) <= WAIT_MAX, "{plans} plans");
+    };
+    assert!(results[0].is_err() && plans > 1, "{plans} plans, {results:?}");
+    assert_eq!(world.now.since(begun), WAIT_MAX);
+}
+
+#[test]
+fn a_batch_that_only_asks_or_has_too_many_beside_it_does_not_wait() {
+    let mut world = full();
+    let dry = DagBatch { validate_only: true, ..batch(&[("x", "pad", 1)], true) };
+    let call = post_batch(&mut world, &dry, None);
+    assert!(world.answer(call).is_some());
+    let batches: Vec<CallId> = (0..=CALLER_HELD_MAX)
+        .map(|_| post_batch(&mut world, &batch(&[("x", "pad", 1)], true), None))
+        .collect();
+    let waits: Vec<bool> = batches.iter().map(|call| world.answer(*call).is_none()).collect();
+    let (last, others) = waits.split_last().expect("there are some");
+    assert!(others.iter().all(|waits| *waits) && !last, "{waits:?}");
 }
 
 /// Time passes for nobody: all come before a pass has begun on its own.

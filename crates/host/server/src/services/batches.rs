@@ -85,7 +85,8 @@ impl Services {
         Ok(dag)
     }
 
-    /// Plans a batch and has the plan carried out; plans again where the cards have changed meanwhile.
+    /// Plans a batch and has the plan carried out; plans again where the cards have changed meanwhile, or DAGs that move have
+    /// made room.
     async fn carry_out(
         &self,
         caller: &Caller,
@@ -93,7 +94,7 @@ impl Services {
         request_id: Option<String>,
     ) -> Result<Vec<Wire>, ApiError> {
         let mut place = self.0.batches.enter(CallerLevel::of(caller), CallerFlow::from(caller))?;
-        let mut plans = 0;
+        let (mut plans, mut wait) = (0, None);
         let reply = loop {
             plans += 1;
             let asked = batch.clone();
@@ -102,11 +103,12 @@ impl Services {
             let planned = self.0.workshop.run(caller, move || (snapshot.plan(), place));
             let plan;
             (plan, place) = planned.await?;
-            let command = Command::CreateDags { batch: batch.clone(), plan };
+            let command = Command::CreateDags { batch: batch.clone(), plan: plan.after(wait) };
             let request =
                 Request { caller: caller.clone(), request_id: request_id.clone(), command };
             match self.0.plane.request(request).await {
                 Err(ShellError::Control(ControlError::Outdated)) if plans < PLANS_MAX => {}
+                Ok(Reply::PlanAgain(waited)) => (plans, wait) = (0, Some(waited)),
                 reply => break reply,
             }
         };
