@@ -1,11 +1,13 @@
 //! DAGs that are created together, as a tenant sees it.
 
 use snic_api::error::reason_of;
+use snic_api::replies::ItemOf as _;
 use snic_api::v1::batch_create_dags_result::Result as Created;
 use snic_api::v1::{self, ErrorReason};
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
+use crate::operator::AES_BPS;
 use crate::rig::{Client, Rig, chain};
 
 fn request(dags: &[(&str, v1::Dag)]) -> v1::BatchCreateDagsRequest {
@@ -187,5 +189,47 @@ async fn batches_at_once_do_not_stand_in_each_others_way() {
     for task in tasks {
         assert_eq!(task.await.expect("no panic"), 3);
     }
+    rig.stop().await;
+}
+
+/// The region of a DAG with one instance.
+async fn region_of(client: &mut Client, id: &str) -> String {
+    let dag = client.get_dag(&format!("tenants/acme/dags/{id}")).await.expect("it is there");
+    dag.mapping.expect("mapped").stages[0].branches[0].instances[0].region.clone()
+}
+
+/// All regions are in use until a DAG has moved together with another one. The batch waits for that, and is planned again.
+#[tokio::test]
+async fn a_batch_waits_for_dags_that_move() {
+    let rig = Rig::start().await;
+    let mut operator = rig.furnished().await;
+    let aes = |percent: u64| v1::Dag { bandwidth_bps: AES_BPS / 100 * percent, ..chain(&["aes"]) };
+    for (id, percent) in [("a", 60), ("b", 70), ("c", 30)] {
+        operator.ready_dag(&format!("tenants/acme/dags/{id}"), aes(percent)).await;
+    }
+    let mut nts = ('a'..='z').map(|letter| format!("other-{letter}"));
+    let last = loop {
+        let nt = nts.next().expect("the card has fewer regions than there are letters");
+        operator.create_nt(&nt, true).await.expect("an NT type");
+        operator.upload(&nt, &[&nt]).await.expect("a bitstream");
+        match operator.create_dag(&format!("tenants/acme/dags/{nt}"), chain(&[&nt])).await {
+            Ok(operation) => drop(operator.wait(&operation.name).await),
+            Err(_) => break nt,
+        }
+    };
+    let name = "tenants/acme/dags/a".to_owned();
+    let request_of = v1::DeleteDagRequest { name, ..Default::default() };
+    let deletion = operator.dags.delete_dag(request_of).await.item().expect("accepted");
+    operator.wait(&deletion.name).await;
+    let before = region_of(&mut operator, "c").await;
+    let mut acme = rig.client("tenant/acme").await;
+    let results =
+        create(&mut acme, request(&[("last", chain(&[&last])), ("more", chain(&["other-a"]))]))
+            .await;
+    for result in results.expect("a region was freed") {
+        acme.wait(&operation(&result).name).await;
+    }
+    assert_ne!(region_of(&mut operator, "c").await, before, "it moved");
+    assert_eq!(region_of(&mut operator, "last").await, before, "the region that it freed");
     rig.stop().await;
 }

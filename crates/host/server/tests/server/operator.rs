@@ -12,7 +12,7 @@ use crate::rig::{Rig, chain};
 
 const WEB: &str = "tenants/acme/dags/web";
 /// Most that one region's `aes` serves (`bitstreams/nt-types.toml`), in bit/s.
-const AES_BPS: u64 = 30_000_000_000;
+pub const AES_BPS: u64 = 30_000_000_000;
 
 #[tokio::test]
 async fn a_tenant_is_updated_by_its_mask_and_deleted_with_force() {
