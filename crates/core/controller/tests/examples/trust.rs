@@ -244,7 +244,8 @@ impl Run {
             Act::Batch(tenant, specs) => self.plan(TENANTS[*tenant], specs),
             Act::CarryOut => {
                 if let Some(command) = self.planned.pop() {
-                    let _ = world.ask(command);
+                    // It may wait, too.
+                    world.post(Request { caller: operator(), request_id: None, command });
                 }
             }
             Act::Upload { owner, number, nts, shareable, by } => {

@@ -152,6 +152,8 @@ pub struct Seen {
     pub configured: u64,
     /// Requests that waited for DAGs to move.
     pub waited: u64,
+    /// Batches that were planned again, for DAGs had moved.
+    pub planned_again: u64,
 }
 
 impl Seen {
@@ -169,11 +171,13 @@ impl Seen {
             rated,
             configured,
             waited,
+            planned_again,
         } = other;
         self.configured += configured;
         self.billed += billed;
         self.rated += rated;
         self.waited += waited;
+        self.planned_again += planned_again;
         self.removed += removed;
         self.replaced += replaced;
         self.maintained += maintained;

@@ -122,9 +122,10 @@ fn keep_every_promise(seeds: std::ops::Range<u64>) {
         rated,
         configured,
         waited,
+        planned_again,
     } = seen;
     let often = [absent, over, within, maintained, removed, replaced, configured, rated];
-    let rare = if are_few { [1; 4] } else { [shares, twice, billed, waited] };
+    let rare = if are_few { [1; 5] } else { [shares, twice, billed, waited, planned_again] };
     let mut all = often.iter().chain(&rare);
     assert!(all.all(|count| *count > 0), "nothing was judged of one: {seen:?}");
 }

@@ -67,6 +67,7 @@ impl Model {
         let Some(wishes) = self.open.remove(&call) else { return };
         let is_done = |index: usize| match result {
             Ok(Reply::Batch(results)) => results[index].is_ok(),
+            Ok(Reply::PlanAgain(_)) => false,
             Ok(_) => true,
             Err(_) => false,
         };

@@ -10,7 +10,7 @@ use rand::seq::IndexedRandom;
 use snic_card_sim::Faults;
 use snic_controller::{
     Autoscaling, BatchPlan, CallId, Command, ControllerSettings, CreditReservation, DagBatch,
-    Event, Fairness, NewDag, OperationWork, Request, Scheduling, Scheme, Steering,
+    Event, Fairness, NewDag, OperationWork, Reply, Request, Scheduling, Scheme, Steering,
 };
 use snic_domain::{
     Bandwidth, Caller, DagName, DagSpec, DagState, DeviceReading, Match, QuotaPatch, Rule, RuleId,
@@ -181,6 +181,8 @@ struct Run {
     other_calls: u64,
     /// A batch that was planned and not asked for yet, while the cards may change.
     planned: Option<(DagBatch, BatchPlan)>,
+    /// Batches that wait for DAGs to move.
+    waiting: BTreeMap<CallId, DagBatch>,
 }
 
 /// Runs a seed; gives its story, and how often it came to what it is about.
@@ -198,6 +200,7 @@ pub fn run(seed: u64) -> Result<(String, Seen), FailedSeed> {
         weights: Weights::default(),
         other_calls: OTHER_CALLS,
         planned: None,
+        waiting: BTreeMap::new(),
     };
     let kept = catch_unwind(AssertUnwindSafe(|| {
         run.set_up();
@@ -377,7 +380,10 @@ impl Run {
             false => self.other_call(),
         };
         self.world.note(format_args!("{call:?} for {batch:?}, by {caller:?}"));
-        self.send(call, caller, Command::CreateDags { batch, plan });
+        self.send(call, caller, Command::CreateDags { batch: batch.clone(), plan });
+        if self.world.controller.held_calls().any(|held| held == call) {
+            self.waiting.insert(call, batch);
+        }
     }
 
     /// Somebody cancels an operation, or has it forgotten.
@@ -556,6 +562,7 @@ impl Run {
         self.machines.crashed();
         self.book.crashed();
         self.world.replies.clear();
+        self.waiting.clear();
         self.world.crash();
         self.weights.crashed(&self.world.controller);
         self.model.check(&self.actual());
@@ -571,6 +578,12 @@ impl Run {
     fn take_replies(&mut self) {
         for (call, result) in std::mem::take(&mut self.world.replies) {
             self.book.answered(call, &result);
+            let waited = self.waiting.remove(&call);
+            if let (Ok(Reply::PlanAgain(wait)), Some(batch)) = (&result, waited) {
+                let plan = self.world.controller.batch_snapshot(&batch).plan();
+                self.planned = Some((batch, plan.after(Some(*wait))));
+                self.book.seen.planned_again += 1;
+            }
             if call.0 < CALLS {
                 self.model.answered(call, &result);
             } else {
