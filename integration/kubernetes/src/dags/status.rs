@@ -121,16 +121,19 @@ fn ready(standing: Standing<'_>, present: Option<&Dag>) -> Judged {
     }
 }
 
-/// Ids of the cards that a DAG is on.
+/// Short name of a card: its id, in a fleet behind that of its host, as in `h0/card0`.
+fn short_card(card: &str) -> String {
+    let (host, id) = card.rsplit_once("cards/").unwrap_or(("", card));
+    format!("{}{id}", host.strip_prefix("hosts/").unwrap_or(host))
+}
+
+/// Short names of the cards that a DAG is on.
 fn cards(dag: &Dag) -> String {
     let mapping = dag.mapping.iter();
     let chains = mapping.flat_map(|mapping| &mapping.stages).flat_map(|stage| &stage.branches);
     let cards = chains.flat_map(|chain| &chain.instances).map(|instance| instance.card.as_str());
-    let ids: BTreeSet<&str> = cards
-        .map(|card| card.rsplit('/').next().unwrap_or(card))
-        .filter(|id| !id.is_empty())
-        .collect();
-    ids.into_iter().collect::<Vec<_>>().join(",")
+    let names: BTreeSet<String> = cards.map(short_card).filter(|id| !id.is_empty()).collect();
+    names.into_iter().collect::<Vec<_>>().join(",")
 }
 
 /// A rate in few digits.
@@ -253,6 +256,15 @@ mod tests {
     fn find<'a>(status: &'a Value, kind: &str) -> &'a Value {
         let mut all = status["conditions"].as_array().expect("a list").iter();
         all.find(|one| one["type"] == kind).expect(kind)
+    }
+
+    #[test]
+    fn a_card_of_a_fleet_is_named_with_its_host() {
+        for (name, short) in
+            [("cards/card0", "card0"), ("hosts/h0/cards/card0", "h0/card0"), ("", "")]
+        {
+            assert_eq!(short_card(name), short);
+        }
     }
 
     const T1: Timestamp = Timestamp::constant(1_000, 0);

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use snic_integration::free_address;
 
+pub use super::FEATURES;
 use super::certificates::Authority;
 use super::{cache, until};
 
@@ -102,7 +103,7 @@ impl ControlPlane {
              --service-account-key-file={accounts_public} --service-account-signing-key-file={accounts} \
              --service-cluster-ip-range=10.96.0.0/16 --authorization-mode=Node,RBAC \
              --secure-port={port} --bind-address=127.0.0.1 --advertise-address=127.0.0.1 \
-             --endpoint-reconciler-type=none"
+             --endpoint-reconciler-type=none {FEATURES} --runtime-config=resource.k8s.io/v1alpha3=true"
         );
         server.args(arguments.split_whitespace());
         self.spawn("kube-apiserver", server);

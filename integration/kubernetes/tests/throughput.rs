@@ -1,0 +1,225 @@
+//! Throughput of the scheduler with our slices: as many pods with a claim each as without, on simulated nodes.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::{Node, Pod, ServiceAccount};
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use snic_api::v1::Card;
+use snic_api::v1::card::Health;
+use snic_kubernetes::dra::settings::{DraSettings, OfferedCard};
+use snic_kubernetes::dra::slices::{NodeInventory, slice};
+use tokio::task::JoinSet;
+
+use crate::cluster::control_plane::{self, ControlPlane};
+use crate::cluster::objects::{self, apply, manifest};
+use crate::cluster::{kubernetes_program, until};
+
+/// Simulated nodes, each with a card.
+const NODES: usize = 500;
+/// Functions of a card.
+const FUNCTIONS: u32 = 8;
+/// Pods of each kind.
+const PODS: usize = 2_000;
+/// Clients that create objects.
+const CLIENTS: usize = 16;
+/// Rate that is asked for with claims, in pods a second, where the machine gives 500 without: the same part of what it gives.
+const WITH_CLAIMS: f64 = 240.0 / 500.0;
+
+fn card() -> Card {
+    let mut card = Card {
+        name: "cards/card0".into(),
+        model: "sim-16".into(),
+        driver: "soft".into(),
+        regions: 16,
+        ingress_bps: 100_000_000_000,
+        egress_bps: 100_000_000_000,
+        ..Card::default()
+    };
+    card.set_health(Health::Ok);
+    card
+}
+
+/// The slice that the driver of a node writes, without binding conditions: no driver is here to make them true.
+fn slice_of(node: &str) -> Value {
+    let card0 = OfferedCard { id: "card0".into(), functions: FUNCTIONS, ..OfferedCard::default() };
+    let settings = DraSettings {
+        node: node.to_owned(),
+        cards: vec![card0],
+        binding_conditions: false,
+        ..DraSettings::default()
+    };
+    let nt_types = ["nat", "firewall", "aes"].map(str::to_owned).to_vec();
+    let inventory = NodeInventory { cards: vec![card()], nt_types, is_reachable: true };
+    json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice",
+        "metadata": {"name": format!("{node}-snic.dev")}, "spec": slice(&settings, &inventory),
+    })
+}
+
+fn node(name: &str) -> Value {
+    let room = json!({"cpu": "32", "memory": "64Gi", "pods": "110"});
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+        "status": {
+            "capacity": room, "allocatable": room,
+            "conditions": [{"type": "Ready", "status": "True", "reason": "Simulated", "message": "",
+                "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+        },
+    })
+}
+
+fn claim(name: &str) -> Value {
+    let exactly =
+        json!({"deviceClassName": "snic.dev", "capacity": {"requests": {"bandwidth": "1G"}}});
+    let parameters =
+        json!({"apiVersion": "snic.dev/v1alpha1", "kind": "FunctionParameters", "dag": "web"});
+    json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": {"devices": {
+            "requests": [{"name": "nic", "exactly": exactly}],
+            "config": [{"opaque": {"driver": "snic.dev", "parameters": parameters}}],
+        }},
+    })
+}
+
+fn pod(name: &str, claim: Option<&str>) -> Value {
+    let container =
+        json!({"name": "main", "image": "busybox:1", "resources": {"requests": {"cpu": "100m"}}});
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "shop"},
+        "spec": {"automountServiceAccountToken": false, "containers": [container]},
+    });
+    if let Some(claim) = claim {
+        pod["spec"]["resourceClaims"] = json!([{"name": "nic", "resourceClaimName": claim}]);
+        pod["spec"]["containers"][0]["resources"]["claims"] = json!([{"name": "nic"}]);
+    }
+    pod
+}
+
+/// Creates objects, some at once.
+async fn create<K>(api: &Api<K>, objects: Vec<Value>)
+where
+    K: Clone + std::fmt::Debug + DeserializeOwned + Serialize + Send + Sync + 'static,
+{
+    let mut clients = JoinSet::new();
+    for part in objects.chunks(objects.len().div_ceil(CLIENTS)) {
+        let (api, part) = (api.clone(), part.to_vec());
+        clients.spawn(async move {
+            for object in part {
+                let object: K = serde_json::from_value(object).expect("of its kind");
+                api.create(&PostParams::default(), &object).await.expect("it is taken");
+            }
+        });
+    }
+    while let Some(ended) = clients.join_next().await {
+        ended.expect("all are created");
+    }
+}
+
+/// Nodes with their slices, and a namespace.
+async fn furnish(plane: &ControlPlane) {
+    let client = || plane.client.clone();
+    for object in manifest(&objects::read("snic-dra.yaml")) {
+        apply(&client(), &object).await;
+    }
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
+    apply(&client(), &namespace).await;
+    let accounts: Api<ServiceAccount> = Api::namespaced(client(), "shop");
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
+    create(&accounts, vec![account]).await;
+    let names: Vec<String> = (0..NODES).map(|number| format!("node-{number}")).collect();
+    let nodes: Api<Node> = Api::all(client());
+    create(&nodes, names.iter().map(|name| node(name)).collect()).await;
+    // The API server takes a new node for one that is not ready.
+    for name in &names {
+        let ready = Patch::Merge(json!({"spec": {"taints": []}}));
+        nodes.patch(name, &PatchParams::default(), &ready).await.expect("there");
+    }
+    let slices: Api<ResourceSlice> = Api::all(client());
+    create(&slices, names.iter().map(|name| slice_of(name)).collect()).await;
+}
+
+/// Whether there is a pod that a selector chooses.
+async fn is_any(pods: &Api<Pod>, selector: &str) -> Option<bool> {
+    let one = ListParams::default().fields(selector).limit(1);
+    Some(!pods.list_metadata(&one).await.ok()?.items.is_empty())
+}
+
+/// Creates pods, starts the scheduler, and returns the rate from the first to the last that is assigned, in pods a second.
+async fn rate(plane: &mut ControlPlane, objects: Vec<Value>) -> f64 {
+    let pods: Api<Pod> = Api::namespaced(plane.client.clone(), "shop");
+    create(&pods, objects).await;
+    let config = plane.path().join("scheduler.yaml");
+    let login = plane.path().join("pki/admin.kubeconfig");
+    let text = format!(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n\
+         leaderElection: {{leaderElect: false}}\n\
+         clientConnection: {{kubeconfig: {login:?}, qps: 5000, burst: 5000}}\n"
+    );
+    std::fs::write(&config, text).expect("the folder takes files");
+    let mut scheduler = Command::new(kubernetes_program("kube-scheduler"));
+    scheduler.arg("--config").arg(&config).args(["--secure-port=0", control_plane::FEATURES]);
+    plane.spawn("kube-scheduler", scheduler);
+    until("the first pod", || async { is_any(&pods, "spec.nodeName!=").await?.then_some(()) })
+        .await;
+    let began = Instant::now();
+    until("the last pod", || async { (!is_any(&pods, "spec.nodeName=").await?).then_some(()) })
+        .await;
+    let took = began.elapsed();
+    plane.kill("kube-scheduler");
+    #[expect(clippy::cast_precision_loss, reason = "a few thousand")]
+    let count = PODS as f64;
+    count / took.as_secs_f64()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "nightly: 4,000 pods, on a processor that does nothing else"]
+async fn the_scheduler_is_fast_with_our_slices() {
+    if let Some(why) = control_plane::missing() {
+        println!("not run: {why}");
+        return;
+    }
+    if !kubernetes_program("kube-scheduler").exists() {
+        println!("not run: kube-scheduler is missing");
+        return;
+    }
+    let mut plane = ControlPlane::start().await;
+    furnish(&plane).await;
+    let plain = (0..PODS).map(|number| pod(&format!("plain-{number}"), None)).collect();
+    let without = rate(&mut plane, plain).await;
+    let pods: Api<Pod> = Api::namespaced(plane.client.clone(), "shop");
+    let now = DeleteParams::default().grace_period(0);
+    pods.delete_collection(&now, &ListParams::default()).await.expect("a right of the admin");
+    until("no pods", || async { (!is_any(&pods, "").await?).then_some(()) }).await;
+
+    let claims: Api<ResourceClaim> = Api::namespaced(plane.client.clone(), "shop");
+    let names: Vec<String> = (0..PODS).map(|number| format!("nic-{number}")).collect();
+    create(&claims, names.iter().map(|name| claim(name)).collect()).await;
+    let with = rate(&mut plane, names.iter().map(|name| pod(name, Some(name))).collect()).await;
+    println!(
+        "{NODES} nodes, {PODS} pods: {without:.0} pods/s without claims, {with:.0} with one each"
+    );
+
+    // Each claim has a function, and no card gave more than it has.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let mut used = BTreeMap::<String, u32>::new();
+    for claim in claims.list(&ListParams::default()).await.expect("a list").items {
+        let allocation = claim.status.and_then(|status| status.allocation).expect("allocated");
+        let results = allocation.devices.and_then(|devices| devices.results).expect("a device");
+        assert_eq!(results.len(), 1);
+        *used.entry(results[0].pool.clone()).or_default() += 1;
+    }
+    assert_eq!(used.values().sum::<u32>() as usize, PODS);
+    assert!(used.values().all(|count| *count <= FUNCTIONS), "{used:?}");
+    assert!(with >= WITH_CLAIMS * without.min(500.0), "{with:.0} of {without:.0} pods/s");
+}
