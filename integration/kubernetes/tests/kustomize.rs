@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use crate::cluster::control_plane::{self, ControlPlane};
+use crate::cluster::kubectl_says;
 use crate::cluster::objects::{apply, manifest};
-use crate::cluster::{kubectl_says, until};
 use crate::manifests::check;
 
 fn folder(name: &str) -> PathBuf {
@@ -57,10 +57,6 @@ async fn the_bases_are_taken_by_an_api_server_with_least_rights() {
     let namespace =
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "snic-system"}});
     apply(&plane.client, &namespace).await;
-    until("the namespace of the system", || async {
-        kubectl_says(&login, "get namespace kube-system").ok()
-    })
-    .await;
     for (name, count) in BASES {
         let words =
             format!("apply --dry-run=server --validate=strict -k {}", folder(name).display());

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use k8s_openapi::api::core::v1::Namespace;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use snic_integration::free_address;
 
@@ -72,6 +73,9 @@ impl ControlPlane {
         plane.start_api_server(&store);
         let client = plane.client.clone();
         until("the API server", || async { client.apiserver_version().await.ok() }).await;
+        let namespaces: kube::Api<Namespace> = kube::Api::all(client);
+        until("the namespace of the system", || async { namespaces.get("kube-system").await.ok() })
+            .await;
         plane
     }
 

@@ -183,7 +183,7 @@ async fn the_card_is_lost(site: &Site) {
     println!("a lost card, slice: {}", site.until_described(&slice, "snic.dev/lost").await);
     until("the pod's end", || async { site.pod("shop", "web").await.is_none().then_some(()) })
         .await;
-    let why = site.until_reason("shop", "DeviceTaint").await;
+    let why = site.until_reason("shop", "Marking for deletion").await;
     println!("a lost card, the pod that had it: {why}");
     for object in example(&tries()) {
         apply(&site.cluster.client, &object).await;

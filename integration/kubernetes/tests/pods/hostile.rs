@@ -146,7 +146,7 @@ async fn ten_thousand_devices_are_refused(site: &Site) {
     delete_pods(site, "other").await;
 }
 
-/// What the API server takes and the driver does not.
+/// Parameters that the API server takes and the driver does not.
 async fn the_driver_refuses(site: &Site) {
     let parameters = |devices: &mut Value, key: &str, value: Value| {
         devices["config"][0]["opaque"]["parameters"][key] = value;
