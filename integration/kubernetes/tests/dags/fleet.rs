@@ -2,13 +2,13 @@
 
 use serde_json::json;
 
-#[allow(dead_code, reason = "shared with the tests of the connection to etcd")]
+#[allow(dead_code, clippy::unwrap_used, reason = "shared with the tests of the connection to etcd")]
 #[path = "../../../../crates/stores/store-etcd/tests/real/cluster.rs"]
 mod cluster;
-#[allow(dead_code, reason = "shared with the tests of fleets")]
+#[allow(dead_code, clippy::unwrap_used, reason = "shared with the tests of fleets")]
 #[path = "../../../tests/tests/fleet/network.rs"]
 mod network;
-#[allow(dead_code, reason = "shared with the tests of fleets")]
+#[allow(dead_code, clippy::unwrap_used, reason = "shared with the tests of fleets")]
 #[path = "../../../tests/tests/fleet/rig.rs"]
 mod rig;
 
