@@ -21,7 +21,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 const NO_DEVICE: &str = "cannot allocate all claims";
 
 #[test]
-#[ignore = "nightly: three minutes, in most of which a part of the cluster is away"]
+#[ignore = "nightly: eight minutes, in most of which a part of the cluster is away"]
 fn faults_of_a_real_cluster_end_as_a_person_expects() {
     let has_kubectl = cluster::kubectl().args(["version", "--client"]).output().is_ok();
     let why = cluster::missing().or_else(|| (!has_kubectl).then(|| "kubectl is missing".into()));
