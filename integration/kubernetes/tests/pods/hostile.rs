@@ -16,8 +16,10 @@ use crate::cluster::{self, until};
 const MEASURED: usize = 3;
 /// Pods of the tenant who means no good.
 const STORM: usize = 50;
-/// Longest delay of the slowest pod of another: the scheduler looks at binding conditions every 5 seconds.
-const DELAY_MAX: Duration = Duration::from_secs(6);
+/// Longest delay of most pods of others.
+const DELAY_USUAL: Duration = Duration::from_secs(3);
+/// Longest delay of the slowest: the scheduler looks at binding conditions every 5 seconds, and may look twice more.
+const DELAY_MAX: Duration = Duration::from_secs(11);
 
 #[test]
 #[ignore = "nightly: three minutes of a busy cluster"]
@@ -193,7 +195,8 @@ async fn a_storm_keeps_no_other_waiting(site: &Site, calm: &[Duration]) {
     site.until_reason("bank", "exceeded quota: cards").await;
     let beside = times_to_start(site).await;
     println!("from apply to the first answer: alone {calm:?}, beside {STORM} pods {beside:?}");
-    let slowest = |times: &[Duration]| times.last().copied().expect("measured");
-    assert!(slowest(&beside) < slowest(calm) + DELAY_MAX, "{beside:?}, alone {calm:?}");
+    for (which, delay) in [(MEASURED / 2, DELAY_USUAL), (MEASURED - 1, DELAY_MAX)] {
+        assert!(beside[which] < calm[which] + delay, "{beside:?}, alone {calm:?}");
+    }
     delete_pods(site, "bank").await;
 }
