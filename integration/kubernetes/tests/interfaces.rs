@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use snic_kubernetes::dra::interface::{InterfaceError, PodInterface};
+use snic_kubernetes::dra::interface::{InterfaceError, PodInterface, is_tap};
 
 use crate::cluster::{enter, run};
 
@@ -44,6 +44,7 @@ fn interface() -> PodInterface {
         name: "snic0".into(),
         mac: "02:1f:c4:77:00:03".into(),
         addresses: vec!["10.77.0.1/24".into(), "fd00::1/64".into()],
+        is_tap: false,
     }
 }
 
@@ -122,6 +123,22 @@ fn moves() {
     assert!(matches!(lost, InterfaceError::Lost { .. }), "{lost}");
     run("ip", "link add vf0 type veth peer name card");
     interface.detach().expect("nothing is left");
+    assert!(std::fs::read_dir("/run/netns").expect("a folder").next().is_none());
+
+    // A TAP device may be disguised as well, but stays one. Where the pod has none, it ended with its card.
+    run("ip", "link delete vf0");
+    run("ip", "tuntap add vf0 mode tap");
+    assert!(is_tap("vf0") && !is_tap("lo"));
+    let tap = PodInterface { is_tap: true, ..interface.clone() };
+    tap.attach(first.0.id()).expect("it moves");
+    first.run("link set snic0 down");
+    first.run("link set snic0 name mine address 02:00:00:00:00:99 alias other");
+    let lost = tap.detach().expect_err("disguised");
+    assert!(matches!(lost, InterfaceError::Lost { .. }), "{lost}");
+    first.run("link delete mine");
+    let lost = interface.detach().expect_err("of an unknown kind");
+    assert!(matches!(lost, InterfaceError::Lost { .. }), "{lost}");
+    tap.detach().expect("nothing is left");
     assert!(std::fs::read_dir("/run/netns").expect("a folder").next().is_none());
     first.end();
     second.end();

@@ -5,6 +5,8 @@ mod cluster;
 mod dags;
 mod interfaces;
 mod kubelet;
+mod kustomize;
 mod lost_bindings;
 mod manifests;
 mod pods;
+mod throughput;

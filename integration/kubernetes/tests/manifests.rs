@@ -160,7 +160,7 @@ fn the_parts_fit_together() {
 }
 
 /// Checks an object by the type of its kind.
-fn check(object: &Value) -> Result<(), String> {
+pub fn check(object: &Value) -> Result<(), String> {
     match object["kind"].as_str().expect("a kind") {
         "Namespace" => typed::<Namespace>(object).map(drop),
         "Pod" => typed::<Pod>(object).map(drop),
@@ -171,6 +171,7 @@ fn check(object: &Value) -> Result<(), String> {
         "Role" => typed::<Role>(object).map(drop),
         "RoleBinding" => typed::<RoleBinding>(object).map(drop),
         "ConfigMap" => typed::<ConfigMap>(object).map(drop),
+        "DaemonSet" => typed::<DaemonSet>(object).map(drop),
         "Deployment" => typed::<Deployment>(object).map(drop),
         "CustomResourceDefinition" => typed::<CustomResourceDefinition>(object).map(drop),
         "ResourceClaimTemplate" => typed::<ResourceClaimTemplate>(object).map(drop),

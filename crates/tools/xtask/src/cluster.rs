@@ -30,7 +30,7 @@ struct Module {
     variable: &'static str,
     /// Folder of the programs in the cache, where the variable is not set.
     cached: &'static str,
-    /// Packages of Go; each becomes a program with the last part of its name.
+    /// Packages of Go; each becomes a program with the last part of its name, apart from a version.
     packages: &'static [&'static str],
     /// Features of the programs, as tags of Go's.
     tags: &'static str,
@@ -41,7 +41,12 @@ const ALL: [Module; 3] = [
         folder: "etcd",
         variable: "SNIC_ETCD_FOLDER",
         cached: "etcd",
-        packages: &["snic.dev/etcd"],
+        packages: &[
+            "snic.dev/etcd",
+            // Tests of stores and fleets take the server only with the other programs of its version.
+            "go.etcd.io/etcd/etcdctl/v3",
+            "go.etcd.io/etcd/etcdutl/v3",
+        ],
         tags: "",
     },
     Module {
@@ -64,11 +69,21 @@ const ALL: [Module; 3] = [
             "k8s.io/kubernetes/cmd/kube-apiserver",
             "k8s.io/kubernetes/cmd/kube-controller-manager",
             "k8s.io/kubernetes/cmd/kube-scheduler",
+            "k8s.io/kubernetes/cmd/kubectl",
             "k8s.io/kubernetes/cmd/kubelet",
         ],
         tags: "",
     },
 ];
+
+/// Name of the program that Go makes of a package: a version at the end is no part of it.
+fn program_name(package: &str) -> &str {
+    let mut parts = package.rsplit('/');
+    let last = parts.next().unwrap_or(package);
+    let digits = last.strip_prefix('v').unwrap_or_default();
+    let is_version = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if is_version { parts.next().unwrap_or(last) } else { last }
+}
 
 impl Module {
     /// The folder of the programs.
@@ -82,8 +97,7 @@ impl Module {
 
     /// Packages whose programs are missing in a folder.
     fn missing(&self, programs: &Path) -> Vec<&'static str> {
-        let name = |package: &str| package.rsplit('/').next().unwrap_or(package).to_owned();
-        let absent = |package: &&&'static str| !programs.join(name(package)).exists();
+        let absent = |package: &&&'static str| !programs.join(program_name(package)).exists();
         self.packages.iter().filter(absent).copied().collect()
     }
 
@@ -138,6 +152,20 @@ mod tests {
         }
         let shim = "github.com/containerd/containerd/cmd/containerd-shim-runc-v2";
         assert_eq!(containerd.missing(folder.path()), [shim]);
+    }
+
+    #[test]
+    fn a_version_is_no_part_of_a_programs_name() {
+        let names: Vec<&str> =
+            ALL.iter().flat_map(|module| module.packages).map(|p| program_name(p)).collect();
+        let etcd = ["etcd", "etcdctl", "etcdutl"];
+        assert_eq!(names[..3], etcd);
+        assert!(names.contains(&"containerd-shim-runc-v2"), "{names:?}");
+        let folder = tempfile::tempdir().expect("a folder");
+        for name in etcd {
+            std::fs::write(folder.path().join(name), "").expect("a file");
+        }
+        assert_eq!(ALL[0].missing(folder.path()), [""; 0]);
     }
 
     #[test]

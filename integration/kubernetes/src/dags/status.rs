@@ -121,16 +121,30 @@ fn ready(standing: Standing<'_>, present: Option<&Dag>) -> Judged {
     }
 }
 
-/// Ids of the cards that a DAG is on.
+/// Short name of a card: its id, in a fleet behind that of its host, as in `h0/card0`.
+fn short_card(card: &str) -> String {
+    let (host, id) = card.rsplit_once("cards/").unwrap_or(("", card));
+    format!("{}{id}", host.strip_prefix("hosts/").unwrap_or(host))
+}
+
+/// The card that a fleet has placed a DAG on. The mapping is of its host, which does not know its own name; operators are told by
+/// a condition: `on hosts/h0/cards/card0`.
+fn placed_on(dag: &Dag) -> Option<String> {
+    let placed = dag.conditions.iter().find(|condition| condition.reason == "PLACED")?;
+    let card = placed.message.strip_prefix("on ").filter(|card| card.starts_with("hosts/"))?;
+    (!card.contains(' ')).then(|| short_card(card))
+}
+
+/// Short names of the cards that a DAG is on.
 fn cards(dag: &Dag) -> String {
+    if let Some(card) = placed_on(dag) {
+        return card;
+    }
     let mapping = dag.mapping.iter();
     let chains = mapping.flat_map(|mapping| &mapping.stages).flat_map(|stage| &stage.branches);
     let cards = chains.flat_map(|chain| &chain.instances).map(|instance| instance.card.as_str());
-    let ids: BTreeSet<&str> = cards
-        .map(|card| card.rsplit('/').next().unwrap_or(card))
-        .filter(|id| !id.is_empty())
-        .collect();
-    ids.into_iter().collect::<Vec<_>>().join(",")
+    let names: BTreeSet<String> = cards.map(short_card).filter(|id| !id.is_empty()).collect();
+    names.into_iter().collect::<Vec<_>>().join(",")
 }
 
 /// A rate in few digits.
@@ -253,6 +267,22 @@ mod tests {
     fn find<'a>(status: &'a Value, kind: &str) -> &'a Value {
         let mut all = status["conditions"].as_array().expect("a list").iter();
         all.find(|one| one["type"] == kind).expect(kind)
+    }
+
+    #[test]
+    fn a_card_of_a_fleet_is_named_with_its_host() {
+        for (name, short) in
+            [("cards/card0", "card0"), ("hosts/h0/cards/card0", "h0/card0"), ("", "")]
+        {
+            assert_eq!(short_card(name), short);
+        }
+        let mut placed = dag();
+        assert_eq!(cards(&placed), "card0");
+        let placement = condition("Mapped", Holds::True, "PLACED", "on hosts/h7/cards/card0");
+        placed.conditions[0] = placement;
+        assert_eq!(cards(&placed), "h7/card0");
+        "on some host".clone_into(&mut placed.conditions[0].message);
+        assert_eq!(cards(&placed), "card0", "tenants are not told the host");
     }
 
     const T1: Timestamp = Timestamp::constant(1_000, 0);

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tonic::{Request, Response, Status};
 
 use crate::daemon::DaemonClient;
-use crate::dra::interface::PodInterface;
+use crate::dra::interface::{self, PodInterface};
 use crate::dra::plan::{PlannedFunction, plan};
 use crate::dra::records::{ClaimRecord, FunctionRecord, RecordFolder};
 use crate::dra::settings::DraSettings;
@@ -205,7 +205,13 @@ impl ClaimDriver {
             ));
         }
         let number = function.virtual_function;
+        // Once a pod has the interface, the host no longer knows its kind.
+        let was_tap = noted.interface.as_ref().is_some_and(|interface| interface.is_tap);
+        let host = self.settings.interface(card, number).map(str::to_owned);
+        let seen = tokio::task::spawn_blocking(move || host.is_some_and(|h| interface::is_tap(&h)));
+        let is_tap = was_tap || seen.await.is_ok_and(|is_tap| is_tap);
         noted.interface = self.settings.interface(card, number).map(|host| PodInterface {
+            is_tap,
             uuid: planned.uuid.clone(),
             host: host.to_owned(),
             name: planned.parameters.interface.clone(),
@@ -255,9 +261,14 @@ impl ClaimDriver {
     pub async fn unprepare(&self, claim: &Claim) -> Result<(), String> {
         let lock = self.lock(&claim.uid);
         let _held = lock.lock().await;
-        self.release(&claim.uid).await?;
-        tracing::info!(claim = %format!("{}/{}", claim.namespace, claim.name), "claim released");
-        Ok(())
+        let name = format!("{}/{}", claim.namespace, claim.name);
+        let released = self.release(&claim.uid).await;
+        match &released {
+            Ok(()) => tracing::info!(claim = name, "claim released"),
+            // The kubelet asks again, and tells nobody.
+            Err(why) => tracing::warn!(claim = name, why, "claim not released"),
+        }
+        released
     }
 
     /// Releases a claim that no kubelet has asked for: it lost its allocation.

@@ -21,6 +21,9 @@ const NAMESPACES: &str = "/run/netns";
 /// Where programs are: the runtime starts hooks without an environment.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
+/// Words of iproute2 about a TAP device.
+const TAP: &str = "tun type tap";
+
 /// An interface of the host that a pod has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -35,6 +38,9 @@ pub struct PodInterface {
     pub mac: String,
     /// Addresses with the lengths of their prefixes.
     pub addresses: Vec<String>,
+    /// Whether it is a TAP device, which ends with the process of its card.
+    #[serde(default)]
+    pub is_tap: bool,
 }
 
 /// Why an interface was not moved.
@@ -76,6 +82,12 @@ fn ip(words: &[&str]) -> Result<String, InterfaceError> {
     }
     let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     Err(InterfaceError::Step { command: words.join(" "), message })
+}
+
+/// Whether an interface of the host is a TAP device.
+pub fn is_tap(host: &str) -> bool {
+    let shown = ip(&["-details", "-oneline", "link", "show", "dev", host]);
+    shown.is_ok_and(|shown| shown.contains(TAP))
 }
 
 /// Identity of a network namespace.
@@ -160,7 +172,7 @@ impl PodInterface {
             ip(&["-n", namespace, "link", "set", "dev", &name, "down"])?;
             let home = ["link", "set", "dev", &name, "netns", "1", "name", &self.host];
             ip(&[&["-n", namespace], &home[..]].concat())?;
-        } else if ip(&["link", "show", "dev", &self.host]).is_err() {
+        } else if ip(&["link", "show", "dev", &self.host]).is_err() && !self.ended_with_card()? {
             // With its network, the kernel would destroy an interface that is only not recognised.
             return Err(InterfaceError::Lost {
                 host: self.host.clone(),
@@ -168,6 +180,16 @@ impl PodInterface {
             });
         }
         ip(&["netns", "delete", namespace]).map(drop)
+    }
+
+    /// Whether it went with the process of its card: a TAP device stays one whatever a pod renames, and the pod's network
+    /// has none.
+    fn ended_with_card(&self) -> Result<bool, InterfaceError> {
+        if !self.is_tap {
+            return Ok(false);
+        }
+        let taps = ip(&["-n", &self.namespace(), "-details", "-oneline", "link", "show"])?;
+        Ok(!taps.lines().any(|line| line.contains(TAP)))
     }
 
     /// Arguments of this program that attach it, for the runtime's hook.
@@ -191,6 +213,7 @@ impl PodInterface {
             name: text(name),
             mac: text(mac),
             addresses,
+            is_tap: false,
         })
     }
 }
@@ -207,6 +230,7 @@ mod tests {
             name: "net1".into(),
             mac: "02:1f:c4:77:00:01".into(),
             addresses: vec!["10.77.0.1/24".into(), "fd00::1/64".into()],
+            is_tap: false,
         };
         let words = interface.hook_arguments();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();

@@ -5,9 +5,11 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use k8s_openapi::api::core::v1::Namespace;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use snic_integration::free_address;
 
+pub use super::FEATURES;
 use super::certificates::Authority;
 use super::{cache, until};
 
@@ -71,6 +73,9 @@ impl ControlPlane {
         plane.start_api_server(&store);
         let client = plane.client.clone();
         until("the API server", || async { client.apiserver_version().await.ok() }).await;
+        let namespaces: kube::Api<Namespace> = kube::Api::all(client);
+        until("the namespace of the system", || async { namespaces.get("kube-system").await.ok() })
+            .await;
         plane
     }
 
@@ -102,7 +107,7 @@ impl ControlPlane {
              --service-account-key-file={accounts_public} --service-account-signing-key-file={accounts} \
              --service-cluster-ip-range=10.96.0.0/16 --authorization-mode=Node,RBAC \
              --secure-port={port} --bind-address=127.0.0.1 --advertise-address=127.0.0.1 \
-             --endpoint-reconciler-type=none"
+             --endpoint-reconciler-type=none {FEATURES} --runtime-config=resource.k8s.io/v1alpha3=true"
         );
         server.args(arguments.split_whitespace());
         self.spawn("kube-apiserver", server);

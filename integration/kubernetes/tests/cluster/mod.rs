@@ -27,7 +27,7 @@ const CGROUP: &str = "snic-cluster";
 /// Longest time for a part to start, and for anything else that is waited for.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Features of Kubernetes that are not on by default in 1.34.
-const FEATURES: &str = "--feature-gates=DRAConsumableCapacity=true,DRADeviceBindingConditions=true,\
+pub const FEATURES: &str = "--feature-gates=DRAConsumableCapacity=true,DRADeviceBindingConditions=true,\
                         DRAResourceClaimDeviceStatus=true,DRADeviceTaints=true";
 /// Programs of the cluster that are built once, and where nothing else has them.
 const PROGRAMS: [&str; 7] = [
@@ -54,6 +54,29 @@ fn cache(variable: &str, name: &str) -> PathBuf {
         Path::new(&home).join(".cache/snic").join(name)
     };
     std::env::var_os(variable).map_or_else(cached, PathBuf::from)
+}
+
+/// A program of Kubernetes that is built once.
+pub fn kubernetes_program(name: &str) -> PathBuf {
+    cache("SNIC_KUBERNETES_FOLDER", "kubernetes").join(name)
+}
+
+/// `kubectl` of the cluster's version, or of this machine where that was not built.
+pub fn kubectl() -> Command {
+    let built = cache("SNIC_KUBERNETES_FOLDER", "kubernetes").join("kubectl");
+    Command::new(if built.exists() { built } else { "kubectl".into() })
+}
+
+/// Runs it as the user of a login; returns what it prints, in the error what it complains of.
+///
+/// # Errors
+/// It fails.
+pub fn kubectl_says(login: &Path, words: &str) -> Result<String, String> {
+    let mut command = kubectl();
+    command.arg("--kubeconfig").arg(login).args(words.split_whitespace());
+    let output = command.output().map_err(|error| format!("kubectl: {error}"))?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }
 
 /// Says what is missing for a cluster on this machine.
@@ -138,8 +161,13 @@ impl Drop for Cluster {
     /// The folder goes with it, so what a failed test is judged by is printed.
     fn drop(&mut self) {
         if std::thread::panicking() {
-            for name in ["snic-dra", "kubelet", "kube-scheduler"] {
+            for name in ["snic-dra", "kubelet", "kube-scheduler", "kube-controller-manager"] {
                 println!("{name}:\n{}", self.log(name));
+            }
+            for words in
+                ["get events -A --sort-by=.lastTimestamp", "describe pods,resourceclaims -A"]
+            {
+                println!("kubectl {words}:\n{}", self.kubectl(words).unwrap_or_else(|error| error));
             }
         }
     }
@@ -345,6 +373,30 @@ impl Cluster {
         let mut driver = Command::new(program("snic-dra"));
         driver.arg("--config").arg(settings);
         self.spawn("snic-dra", driver);
+    }
+
+    /// Runs `kubectl` with all rights, as [`kubectl_says`].
+    ///
+    /// # Errors
+    /// It fails.
+    pub fn kubectl(&self, words: &str) -> Result<String, String> {
+        kubectl_says(Path::new(&self.authority.file("admin.kubeconfig")), words)
+    }
+
+    /// Loses the card: its process is killed, and cannot be started again.
+    pub fn lose_card(&self) {
+        let folder = self.home.card_folder();
+        std::fs::rename(&folder, self.home.path().join("card-aside")).expect("it is there");
+        std::fs::write(&folder, "").expect("a file in the place of the folder");
+        let process = std::fs::read_to_string(self.home.path().join("card-aside/card.pid"));
+        run("kill", &format!("-KILL {}", process.expect("it runs").trim()));
+    }
+
+    /// Lets a lost card start again.
+    pub fn return_card(&self) {
+        let folder = self.home.card_folder();
+        std::fs::remove_file(&folder).expect("a file");
+        std::fs::rename(self.home.path().join("card-aside"), folder).expect("it is free");
     }
 
     /// The process of the daemon.

@@ -1,7 +1,6 @@
 //! From `apply` to the end of an object.
 
 use std::path::Path;
-use std::process::Command;
 
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::Api;
@@ -13,7 +12,7 @@ use snic_kubernetes::dags::spec::UID_LABEL;
 
 use super::site::{CONTROLLER, Site};
 use crate::cluster::objects::{self, apply, manifest};
-use crate::cluster::until;
+use crate::cluster::{self, until};
 
 const WEB: &str = "tenants/acme/dags/web";
 
@@ -110,7 +109,7 @@ async fn served_rates_follow_the_traffic(site: &Site) {
 /// Types what the page says.
 pub async fn kubectl_applies_waits_and_shows(site: &Site) {
     let kubectl = |words: &[&str]| {
-        let mut command = Command::new("kubectl");
+        let mut command = cluster::kubectl();
         command.arg("--kubeconfig").arg(site.plane.path().join("pki/admin.kubeconfig"));
         command.args(words).output()
     };

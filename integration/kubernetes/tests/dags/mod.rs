@@ -1,5 +1,6 @@
 //! The controller of `Dag` objects with a real API server, a real `snicd` and a simulated card.
 
+mod fleet;
 mod hostile;
 mod life;
 mod site;

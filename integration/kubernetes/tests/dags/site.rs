@@ -18,61 +18,43 @@ pub const CONTROLLER: &str = "snic-dag-controller";
 /// Namespace of the controller.
 const NAMESPACE: &str = "snic-system";
 
-/// All of it.
-pub struct Site {
-    pub plane: ControlPlane,
-    pub home: Home,
-    pub daemon: Option<DaemonProcess>,
-    pub server: TestClient,
+/// Applies the definition of `Dag`, the controller's rights, and namespaces.
+pub async fn furnish(plane: &ControlPlane, namespaces: &[&str]) {
+    for file in ["dags.snic.dev.yaml", "snic-dag-controller.yaml"] {
+        for object in manifest(&objects::read(file)) {
+            apply(&plane.client, &object).await;
+        }
+    }
+    for namespace in namespaces {
+        let object =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+        apply(&plane.client, &object).await;
+    }
+    let all: Api<DynamicObject> = Api::all_with(plane.client.clone(), &resource());
+    until("the kind", || async { all.list(&Default::default()).await.ok() }).await;
 }
 
-impl Site {
-    /// Starts it; the namespaces `shop` and `bank` have tenants, `dev` has none.
-    pub async fn start() -> Self {
-        let home = Home::new();
-        let daemon = home.start().await;
-        let server = connect(&home).await;
-        let catalogue = snic_bitstream::catalogue::builtin().expect("the built-in catalogue");
-        server.register(&catalogue).await;
-        for tenant in ["acme", "globex"] {
-            server.create_tenant(tenant).await.expect("a new tenant");
-        }
-        let plane = ControlPlane::start().await;
-        let mut site = Self { plane, home, daemon: Some(daemon), server };
-        for file in ["dags.snic.dev.yaml", "snic-dag-controller.yaml"] {
-            for object in manifest(&objects::read(file)) {
-                apply(&site.plane.client, &object).await;
-            }
-        }
-        for namespace in ["shop", "bank", "dev"] {
-            let object =
-                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
-            apply(&site.plane.client, &object).await;
-        }
-        let all: Api<DynamicObject> = Api::all_with(site.plane.client.clone(), &resource());
-        until("the kind", || async { all.list(&Default::default()).await.ok() }).await;
-        site.start_controller(CONTROLLER);
-        site
-    }
+/// Starts a replica of the controller, with the rights of its service account, and a server as in its settings.
+pub fn start_controller(plane: &mut ControlPlane, replica: &str, server: &str) {
+    let login = plane.login(NAMESPACE, CONTROLLER);
+    let settings = plane.path().join(format!("{replica}.toml"));
+    let text = format!(
+        "kubeconfig = {login:?}\nlease_namespace = {NAMESPACE:?}\nreplica = {replica:?}\n\
+         served_seconds = 1\n[namespaces]\nshop = \"acme\"\nbank = \"globex\"\n\
+         [server]\n{server}"
+    );
+    std::fs::write(&settings, text).expect("the folder takes files");
+    let mut controller = Command::new(program(CONTROLLER));
+    controller.arg("--config").arg(settings);
+    plane.spawn(replica, controller);
+}
 
-    /// Starts a replica, with the rights of the service account.
-    pub fn start_controller(&mut self, replica: &str) {
-        let login = self.plane.login(NAMESPACE, CONTROLLER);
-        let settings = self.plane.path().join(format!("{replica}.toml"));
-        let endpoint = format!("unix:{}", self.home.socket().display());
-        let text = format!(
-            "kubeconfig = {login:?}\nlease_namespace = {NAMESPACE:?}\nreplica = {replica:?}\n\
-             served_seconds = 1\n[namespaces]\nshop = \"acme\"\nbank = \"globex\"\n\
-             [server]\nendpoint = {endpoint:?}\n"
-        );
-        std::fs::write(&settings, text).expect("the folder takes files");
-        let mut controller = Command::new(program(CONTROLLER));
-        controller.arg("--config").arg(settings);
-        self.plane.spawn(replica, controller);
-    }
+/// `Dag` objects of an API server.
+pub struct DagObjects(pub kube::Client);
 
+impl DagObjects {
     pub fn dags(&self, namespace: &str) -> Api<DynamicObject> {
-        Api::namespaced_with(self.plane.client.clone(), namespace, &resource())
+        Api::namespaced_with(self.0.clone(), namespace, &resource())
     }
 
     /// Applies an object, as `kubectl apply --server-side` does.
@@ -127,6 +109,41 @@ impl Site {
         })
         .await;
     }
+}
+
+/// All of it.
+pub struct Site {
+    pub plane: ControlPlane,
+    pub objects: DagObjects,
+    pub home: Home,
+    pub daemon: Option<DaemonProcess>,
+    pub server: TestClient,
+}
+
+impl Site {
+    /// Starts it; the namespaces `shop` and `bank` have tenants, `dev` has none.
+    pub async fn start() -> Self {
+        let home = Home::new();
+        let daemon = home.start().await;
+        let server = connect(&home).await;
+        let catalogue = snic_bitstream::catalogue::builtin().expect("the built-in catalogue");
+        server.register(&catalogue).await;
+        for tenant in ["acme", "globex"] {
+            server.create_tenant(tenant).await.expect("a new tenant");
+        }
+        let plane = ControlPlane::start().await;
+        let objects = DagObjects(plane.client.clone());
+        furnish(&plane, &["shop", "bank", "dev"]).await;
+        let mut site = Self { plane, objects, home, daemon: Some(daemon), server };
+        site.start_controller(CONTROLLER);
+        site
+    }
+
+    /// Starts a replica, with the rights of the service account.
+    pub fn start_controller(&mut self, replica: &str) {
+        let endpoint = format!("unix:{}", self.home.socket().display());
+        start_controller(&mut self.plane, replica, &format!("endpoint = {endpoint:?}\n"));
+    }
 
     /// A DAG of the server, if it exists.
     pub async fn dag(&self, name: &str) -> Option<Dag> {
@@ -138,6 +155,14 @@ impl Site {
         drop(self.daemon.take());
         self.daemon = Some(self.home.start().await);
         self.server = connect(&self.home).await;
+    }
+}
+
+impl std::ops::Deref for Site {
+    type Target = DagObjects;
+
+    fn deref(&self) -> &DagObjects {
+        &self.objects
     }
 }
 

@@ -1,0 +1,261 @@
+//! Throughput of the scheduler with our slices: as many pods with a claim each as without, on simulated nodes.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::Instant;
+
+use k8s_openapi::api::core::v1::{Node, Pod, ServiceAccount};
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use snic_api::v1::Card;
+use snic_api::v1::card::Health;
+use snic_kubernetes::dra::settings::{DraSettings, OfferedCard};
+use snic_kubernetes::dra::slices::{NodeInventory, slice};
+use tokio::task::JoinSet;
+
+use crate::cluster::control_plane::{self, ControlPlane};
+use crate::cluster::objects::{self, apply, manifest};
+use crate::cluster::{kubernetes_program, until};
+
+/// Simulated nodes, each with a card.
+const NODES: usize = 500;
+/// Functions of a card.
+const FUNCTIONS: u32 = 8;
+/// Pods of each kind.
+const PODS: usize = 2_000;
+/// Clients that create objects.
+const CLIENTS: usize = 16;
+/// Driver of the plainest devices, which show what is the scheduler's own: no attributes, and nothing that claims share.
+const PLAIN: &str = "plain.example";
+/// Smallest part of the rate with the plainest devices that our slices reach.
+const OF_PLAIN_MIN: f64 = 0.4;
+
+fn card() -> Card {
+    let mut card = Card {
+        name: "cards/card0".into(),
+        model: "sim-16".into(),
+        driver: "soft".into(),
+        regions: 16,
+        ingress_bps: 100_000_000_000,
+        egress_bps: 100_000_000_000,
+        ..Card::default()
+    };
+    card.set_health(Health::Ok);
+    card
+}
+
+/// The slice that the driver of a node writes, without binding conditions: no driver is here to make them true.
+fn slice_of(node: &str) -> Value {
+    let card0 = OfferedCard { id: "card0".into(), functions: FUNCTIONS, ..OfferedCard::default() };
+    let settings = DraSettings {
+        node: node.to_owned(),
+        cards: vec![card0],
+        binding_conditions: false,
+        ..DraSettings::default()
+    };
+    let nt_types = ["nat", "firewall", "aes"].map(str::to_owned).to_vec();
+    let inventory = NodeInventory { cards: vec![card()], nt_types, is_reachable: true };
+    json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice",
+        "metadata": {"name": format!("{node}-snic.dev")}, "spec": slice(&settings, &inventory),
+    })
+}
+
+fn node(name: &str) -> Value {
+    let room = json!({"cpu": "32", "memory": "64Gi", "pods": "110"});
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+        "status": {
+            "capacity": room, "allocatable": room,
+            "conditions": [{"type": "Ready", "status": "True", "reason": "Simulated", "message": "",
+                "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+        },
+    })
+}
+
+fn plain_slice_of(node: &str) -> Value {
+    let devices: Vec<_> = (0..FUNCTIONS).map(|n| json!({"name": format!("vf{n}")})).collect();
+    json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice",
+        "metadata": {"name": format!("{node}-{PLAIN}")},
+        "spec": {
+            "driver": PLAIN, "nodeName": node, "devices": devices,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+        },
+    })
+}
+
+fn plain_claim(name: &str) -> Value {
+    json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": {"devices": {"requests": [{"name": "nic", "exactly": {"deviceClassName": PLAIN}}]}},
+    })
+}
+
+fn claim(name: &str) -> Value {
+    let exactly =
+        json!({"deviceClassName": "snic.dev", "capacity": {"requests": {"bandwidth": "1G"}}});
+    let parameters =
+        json!({"apiVersion": "snic.dev/v1alpha1", "kind": "FunctionParameters", "dag": "web"});
+    json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": {"devices": {
+            "requests": [{"name": "nic", "exactly": exactly}],
+            "config": [{"opaque": {"driver": "snic.dev", "parameters": parameters}}],
+        }},
+    })
+}
+
+fn pod(name: &str, claim: Option<&str>) -> Value {
+    let container =
+        json!({"name": "main", "image": "busybox:1", "resources": {"requests": {"cpu": "100m"}}});
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "shop"},
+        "spec": {"automountServiceAccountToken": false, "containers": [container]},
+    });
+    if let Some(claim) = claim {
+        pod["spec"]["resourceClaims"] = json!([{"name": "nic", "resourceClaimName": claim}]);
+        pod["spec"]["containers"][0]["resources"]["claims"] = json!([{"name": "nic"}]);
+    }
+    pod
+}
+
+/// Creates objects, some at once.
+async fn create<K>(api: &Api<K>, objects: Vec<Value>)
+where
+    K: Clone + std::fmt::Debug + DeserializeOwned + Serialize + Send + Sync + 'static,
+{
+    let mut clients = JoinSet::new();
+    for part in objects.chunks(objects.len().div_ceil(CLIENTS)) {
+        let (api, part) = (api.clone(), part.to_vec());
+        clients.spawn(async move {
+            for object in part {
+                let object: K = serde_json::from_value(object).expect("of its kind");
+                api.create(&PostParams::default(), &object).await.expect("it is taken");
+            }
+        });
+    }
+    while let Some(ended) = clients.join_next().await {
+        ended.expect("all are created");
+    }
+}
+
+/// Nodes with their slices, and a namespace.
+async fn furnish(plane: &ControlPlane) {
+    let client = || plane.client.clone();
+    for object in manifest(&objects::read("snic-dra.yaml")) {
+        apply(&client(), &object).await;
+    }
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
+    apply(&client(), &namespace).await;
+    let accounts: Api<ServiceAccount> = Api::namespaced(client(), "shop");
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
+    create(&accounts, vec![account]).await;
+    let names: Vec<String> = (0..NODES).map(|number| format!("node-{number}")).collect();
+    let nodes: Api<Node> = Api::all(client());
+    create(&nodes, names.iter().map(|name| node(name)).collect()).await;
+    // The API server takes a new node for one that is not ready.
+    for name in &names {
+        let ready = Patch::Merge(json!({"spec": {"taints": []}}));
+        nodes.patch(name, &PatchParams::default(), &ready).await.expect("there");
+    }
+    let slices: Api<ResourceSlice> = Api::all(client());
+    create(&slices, names.iter().map(|name| slice_of(name)).collect()).await;
+    create(&slices, names.iter().map(|name| plain_slice_of(name)).collect()).await;
+    let expression = format!("device.driver == {PLAIN:?}");
+    let class = json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": PLAIN},
+        "spec": {"selectors": [{"cel": {"expression": expression}}]},
+    });
+    apply(&client(), &class).await;
+}
+
+/// Whether there is a pod that a selector chooses.
+async fn is_any(pods: &Api<Pod>, selector: &str) -> Option<bool> {
+    let one = ListParams::default().fields(selector).limit(1);
+    Some(!pods.list_metadata(&one).await.ok()?.items.is_empty())
+}
+
+/// Creates pods, starts the scheduler, and returns the rate from the first to the last that is assigned, in pods a second.
+async fn rate(plane: &mut ControlPlane, objects: Vec<Value>) -> f64 {
+    let pods: Api<Pod> = Api::namespaced(plane.client.clone(), "shop");
+    create(&pods, objects).await;
+    let config = plane.path().join("scheduler.yaml");
+    let login = plane.path().join("pki/admin.kubeconfig");
+    let text = format!(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n\
+         leaderElection: {{leaderElect: false}}\n\
+         clientConnection: {{kubeconfig: {login:?}, qps: 5000, burst: 5000}}\n"
+    );
+    std::fs::write(&config, text).expect("the folder takes files");
+    let mut scheduler = Command::new(kubernetes_program("kube-scheduler"));
+    scheduler.arg("--config").arg(&config).args(["--secure-port=0", control_plane::FEATURES]);
+    plane.spawn("kube-scheduler", scheduler);
+    until("the first pod", || async { is_any(&pods, "spec.nodeName!=").await?.then_some(()) })
+        .await;
+    let began = Instant::now();
+    until("the last pod", || async { (!is_any(&pods, "spec.nodeName=").await?).then_some(()) })
+        .await;
+    let took = began.elapsed();
+    plane.kill("kube-scheduler");
+    let now = DeleteParams::default().grace_period(0);
+    pods.delete_collection(&now, &ListParams::default()).await.expect("a right of the admin");
+    until("no pods", || async { (!is_any(&pods, "").await?).then_some(()) }).await;
+    #[expect(clippy::cast_precision_loss, reason = "a few thousand")]
+    let count = PODS as f64;
+    count / took.as_secs_f64()
+}
+
+/// The same for pods with a claim each.
+async fn rate_with(plane: &mut ControlPlane, prefix: &str, claim: fn(&str) -> Value) -> f64 {
+    let claims: Api<ResourceClaim> = Api::namespaced(plane.client.clone(), "shop");
+    let names: Vec<String> = (0..PODS).map(|number| format!("{prefix}-{number}")).collect();
+    create(&claims, names.iter().map(|name| claim(name)).collect()).await;
+    rate(plane, names.iter().map(|name| pod(name, Some(name))).collect()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "nightly: 6,000 pods, on a processor that does nothing else"]
+async fn the_scheduler_is_fast_with_our_slices() {
+    if let Some(why) = control_plane::missing() {
+        println!("not run: {why}");
+        return;
+    }
+    if !kubernetes_program("kube-scheduler").exists() {
+        println!("not run: kube-scheduler is missing");
+        return;
+    }
+    let mut plane = ControlPlane::start().await;
+    furnish(&plane).await;
+    let alone = (0..PODS).map(|number| pod(&format!("alone-{number}"), None)).collect();
+    let without = rate(&mut plane, alone).await;
+    let plain = rate_with(&mut plane, "plain", plain_claim).await;
+    let ours = rate_with(&mut plane, "nic", claim).await;
+    println!(
+        "{NODES} nodes, {PODS} pods: {without:.0} pods/s without claims, {plain:.0} with a claim of the plainest device, \
+         {ours:.0} with one of ours"
+    );
+    let claims: Api<ResourceClaim> = Api::namespaced(plane.client.clone(), "shop");
+    // Each claim has a function, and no card gave more than it has.
+    let mut used = BTreeMap::<String, u32>::new();
+    for claim in claims.list(&ListParams::default()).await.expect("a list").items {
+        let allocation = claim.status.and_then(|status| status.allocation).expect("allocated");
+        let results = allocation.devices.and_then(|devices| devices.results).expect("a device");
+        assert_eq!(results.len(), 1);
+        if results[0].driver == PLAIN {
+            continue;
+        }
+        *used.entry(results[0].pool.clone()).or_default() += 1;
+    }
+    assert_eq!(used.values().sum::<u32>() as usize, PODS);
+    assert!(used.values().all(|count| *count <= FUNCTIONS), "{used:?}");
+    assert!(ours >= OF_PLAIN_MIN * plain, "{ours:.0} of {plain:.0} pods/s");
+}
