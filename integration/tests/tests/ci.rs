@@ -2,6 +2,7 @@
 //! `processes`. What needs the machine for itself is in `alone`.
 
 mod alone;
+mod budgets;
 mod clients;
 mod crash;
 mod fleet;

@@ -38,16 +38,17 @@ pub use controller::{Controller, RegionGlance};
 pub use decide::batch::BatchSnapshot;
 pub use protocol::{
     AdmissionPolicy, AppliedPlace, Arrangement, AssignedCard, AssignedDag, AssignmentProgress,
-    BatchPlan, BindingRecord, BindingView, BitstreamAdvice, BitstreamView, BoundDag, CallId,
-    CardHealth, CardLoss, CardOrder, CardView, Change, Command, ConsolidationSettings,
-    ConsolidationView, ControlError, ControllerSettings, DagAssignment, DagBatch, DagMoves,
-    DagTraffic, DagView, DeviceAspect, DeviceCondition, DevicePolicy, DeviceView, EPOCH_MAX,
-    EPOCH_MIN, Effect, Event, Fairness, FieldViolation, FleetChange, IdleTaskPolicy,
-    LatencyQuantiles, LogEntry, LogKind, MeasuredLatencies, MeasuredLatency, MeasuredPart,
-    MoveView, NewDag, NtView, OperationRecord, OperationView, OperationWork, PlacementPolicy,
-    Provision, ProvisionName, RecommendationView, RegionUser, RegionView, Reply, Request,
-    ResourceKey, ResourceKind, RoomWait, RuleView, Scheduling, Scheme, SlotView, StatePlace,
-    StateView, TenantUsage, TenantView, TrafficWindow, UsageAccount, UsageView,
+    BatchPlan, BindingRecord, BindingView, BitstreamAdvice, BitstreamView, BoundDag, BudgetAction,
+    BudgetLevel, BudgetPolicy, CallId, CardHealth, CardLoss, CardOrder, CardView, Change, Command,
+    ConsolidationSettings, ConsolidationView, ControlError, ControllerSettings, DagAssignment,
+    DagBatch, DagMoves, DagTraffic, DagView, DeviceAspect, DeviceCondition, DevicePolicy,
+    DeviceView, EPOCH_MAX, EPOCH_MIN, Effect, Event, Fairness, FieldViolation, FleetChange,
+    IdleTaskPolicy, LatencyQuantiles, LogEntry, LogKind, MeasuredLatencies, MeasuredLatency,
+    MeasuredPart, MoveView, NewDag, NtView, OperationRecord, OperationView, OperationWork,
+    PlacementPolicy, Provision, ProvisionName, RecommendationView, RegionUser, RegionView, Reply,
+    Request, ResourceKey, ResourceKind, RoomWait, RuleView, Scheduling, Scheme, SlotView,
+    StatePlace, StateView, TenantSpending, TenantUsage, TenantView, TrafficWindow, UsageAccount,
+    UsageView,
 };
 pub use restart::inspection::{Inspection, shown};
 pub use restart::quarantine::SetAside;

@@ -8,6 +8,7 @@
 mod affinity;
 mod attachments;
 mod binding;
+mod budget;
 mod build;
 mod caller;
 mod card;
@@ -39,6 +40,7 @@ pub use binding::{
     BindingSpec, BindingState, BindingTarget, BoundFunction, InvalidLimits, InvalidVmId,
     PortLimits, VmId,
 };
+pub use budget::MonthBudget;
 pub use build::UnfitImage;
 pub use caller::Caller;
 pub use card::{CardProfile, RegionPass, RegionProfile, RegionState, SaveArea};

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bandwidth, ByteSize, Notes, NotesPatch, TenantId};
+use crate::{Bandwidth, ByteSize, MonthBudget, Notes, NotesPatch, TenantId};
 
 /// Limits of a tenant. The defaults are generous: a quota is for the tenant that
 /// takes all, not for the one that grows.
@@ -31,6 +31,9 @@ pub struct Quota {
     pub operations_max: u32,
     /// Threads of its DAGs' programs, on all cards with processors together.
     pub threads_max: u32,
+    /// Money that it may spend in a month.
+    #[serde(skip_serializing_if = "MonthBudget::is_unlimited")]
+    pub month_budget: MonthBudget,
 }
 
 impl Quota {
@@ -46,6 +49,7 @@ impl Quota {
         machines_max: u32::MAX,
         operations_max: u32::MAX,
         threads_max: u32::MAX,
+        month_budget: MonthBudget::UNLIMITED,
     };
 }
 
@@ -62,6 +66,7 @@ impl Default for Quota {
             machines_max: 256,
             operations_max: 256,
             threads_max: 128,
+            month_budget: MonthBudget::UNLIMITED,
         }
     }
 }
@@ -79,6 +84,8 @@ pub struct QuotaPatch {
     pub machines_max: Option<u32>,
     pub operations_max: Option<u32>,
     pub threads_max: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub month_budget: Option<MonthBudget>,
 }
 
 impl QuotaPatch {
@@ -95,6 +102,7 @@ impl QuotaPatch {
             machines_max: self.machines_max.unwrap_or(now.machines_max),
             operations_max: self.operations_max.unwrap_or(now.operations_max),
             threads_max: self.threads_max.unwrap_or(now.threads_max),
+            month_budget: self.month_budget.unwrap_or(now.month_budget),
         }
     }
 }
@@ -113,6 +121,7 @@ impl From<Quota> for QuotaPatch {
             machines_max: Some(quota.machines_max),
             operations_max: Some(quota.operations_max),
             threads_max: Some(quota.threads_max),
+            month_budget: Some(quota.month_budget),
         }
     }
 }
@@ -157,6 +166,7 @@ mod tests {
             machines_max: 1_008,
             operations_max: 1_009,
             threads_max: 1_010,
+            month_budget: MonthBudget::from_micros(1_011),
         }
     }
 
@@ -216,6 +226,10 @@ mod tests {
             (
                 QuotaPatch { threads_max: Some(new.threads_max), ..none },
                 Quota { threads_max: new.threads_max, ..now },
+            ),
+            (
+                QuotaPatch { month_budget: Some(new.month_budget), ..none },
+                Quota { month_budget: new.month_budget, ..now },
             ),
         ];
         for (patch, expected) in cases {

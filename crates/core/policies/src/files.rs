@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use snic_controller::{
-    AdmissionPolicy, Autoscaling, CardOrder, ConsolidationSettings, ControllerSettings,
-    CreditReservation, DevicePolicy, Fairness, IdleTaskPolicy, Objective, PlacementPolicy,
-    Scheduling, Scheme, Spare, Steering,
+    AdmissionPolicy, Autoscaling, BudgetAction, BudgetPolicy, CardOrder, ConsolidationSettings,
+    ControllerSettings, CreditReservation, DevicePolicy, Fairness, IdleTaskPolicy, Objective,
+    PlacementPolicy, Scheduling, Scheme, Spare, Steering,
 };
 use snic_domain::Bandwidth;
 
@@ -332,6 +332,14 @@ pub(super) fn scheduling(
 struct AdmissionFile {
     promises: Promises,
     tasks: Tasks,
+    budgets: Budgets,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Budgets {
+    warn_percent: Spanned<u64>,
+    at_limit: Spanned<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -353,7 +361,13 @@ pub(super) fn admission(
     source: &Source<'_>,
     to: &mut ControllerSettings,
 ) -> Result<(), InvalidPolicyText> {
-    let AdmissionFile { promises: keys, tasks } = source.keys()?;
+    let AdmissionFile { promises: keys, tasks, budgets } = source.keys()?;
+    let default = BudgetPolicy::default();
+    let (key, actions) = ("budgets.warn_percent", BudgetAction::WORDS);
+    to.budgets = BudgetPolicy {
+        warn_percent: source.small(key, &budgets.warn_percent, default.warn_percent, PERCENT)?,
+        at_limit: source.word("budgets.at_limit", &budgets.at_limit, default.at_limit, &actions)?,
+    };
     let idle = [("warn", IdleTaskPolicy::Warn), ("refuse", IdleTaskPolicy::Refuse)];
     let key = "promises.dag_bandwidth_max_mbps";
     let most = source.number(key, &keys.dag_bandwidth_max_mbps, 4_000_000, 1..=4_000_000)?;

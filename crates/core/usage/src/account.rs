@@ -4,6 +4,7 @@ use snic_domain::{DagId, NtTypeId, TenantId};
 
 use crate::key::{Remainders, UsageRates};
 use crate::meter::{ACCOUNT_NTS_MAX, Meter, UsageAmounts};
+use crate::month_usage::MonthUsage;
 use crate::pages::{IntervalLevel, UsageInterval, UsagePage};
 use crate::promise::{Outage, PromiseState, add_outage};
 use crate::saved::SavedAccount;
@@ -21,6 +22,8 @@ pub struct Account {
     saved: SavedAccount,
     minute: UsagePage,
     hour: UsagePage,
+    /// Usage in the days of the month that are over.
+    month: Option<Box<MonthUsage>>,
 }
 
 impl Account {
@@ -41,15 +44,30 @@ impl Account {
             },
             minute: UsagePage::default(),
             hour: UsagePage::default(),
+            month: None,
         }
     }
 
     pub(crate) fn restore(saved: SavedAccount) -> Self {
-        Self { saved, minute: UsagePage::default(), hour: UsagePage::default() }
+        Self { saved, minute: UsagePage::default(), hour: UsagePage::default(), month: None }
     }
 
     pub(crate) fn restore_page(&mut self, level: IntervalLevel, page: UsagePage) {
         *self.page_mut(level) = page;
+    }
+
+    /// Usage in the days of a month that are over; of an earlier month where nothing was used since.
+    pub(crate) fn month(&self) -> Option<&MonthUsage> {
+        self.month.as_deref()
+    }
+
+    pub(crate) fn month_mut(&mut self) -> &mut MonthUsage {
+        self.month.get_or_insert_default()
+    }
+
+    /// Whether it is of the tenant of its name that was created in this second, not of an earlier one.
+    pub fn is_since(&self, born: u64) -> bool {
+        self.begun() > born || self.begun() == born && self.ended().is_none_or(|ended| ended > born)
     }
 
     /// Its own record.

@@ -1,14 +1,17 @@
 //! All cards and accounts.
 
 mod promises;
+mod spending;
 mod upkeep;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use snic_domain::{CardId, DagId, DagUid, TenantId, Timestamp};
 
 use self::upkeep::SWEEP;
 use crate::account::Account;
+use crate::calendar::month;
 use crate::card::{CardBook, Charged, Tick};
 use crate::due::DueAccounts;
 use crate::key::{AccountKey, AccountPart, UsageRates};
@@ -18,6 +21,7 @@ use crate::promise::{PromiseState, PromiseTimes, TrackedPromise};
 use crate::reading::UsageReading;
 use crate::retention::Retention;
 use crate::saved::{UsageKey, UsageRecord, UsageWrite};
+use crate::spending::Spending;
 
 /// Accounts of DAGs that left that are kept apart, by tenant. Beyond, a tenant's next DAGs are counted together, so that one that creates
 /// and deletes them without end fills its own account and no disk.
@@ -93,6 +97,8 @@ pub struct Book {
     ticked_ms: u64,
     /// Time of each card's last reading.
     read_ms: BTreeMap<CardId, u64>,
+    /// Money that tenants with a budget have spent this month.
+    spending: Spending,
 }
 
 fn open_page(key: &AccountKey, account: &Account, level: IntervalLevel) -> UsageWrite {
@@ -111,11 +117,12 @@ impl Book {
     /// The book that wrote these records, in any order.
     pub fn restore(records: impl IntoIterator<Item = UsageRecord>) -> Self {
         let mut book = Self::default();
-        let mut pages = Vec::new();
+        let (mut pages, mut months) = (Vec::new(), Vec::new());
         for record in records {
             match record {
                 UsageRecord::Closed(second) => {
                     book.closed = Some(second);
+                    book.spending.closed(second);
                     // The last sweep may have been up to a minute before, and its writes may be missing.
                     book.swept = second.saturating_sub(2 * SWEEP);
                 }
@@ -126,12 +133,18 @@ impl Book {
                     book.insert(key, Account::restore(saved));
                 }
                 UsageRecord::OpenPage(key, level, page) => pages.push((key, level, page)),
+                UsageRecord::Month(key, usage) => months.push((key, usage)),
                 UsageRecord::FullPage(..) => {}
             }
         }
         for (key, level, page) in pages {
             if let Some(account) = book.accounts.get_mut(&key) {
                 account.restore_page(level, page);
+            }
+        }
+        for (key, usage) in months {
+            if let Some(account) = book.accounts.get_mut(&key) {
+                *account.month_mut() = usage;
             }
         }
         for (key, account) in &book.accounts {
@@ -459,6 +472,7 @@ impl Book {
         let (second, interval) = (second(now), IntervalLevel::Fine.interval());
         let Some(start) = self.closed else {
             self.closed = Some(second / interval * interval);
+            self.spending.closed(second / interval * interval);
             self.due = second / interval * interval + interval;
             self.swept = second;
             return;
@@ -486,6 +500,9 @@ impl Book {
         keys.append(&mut self.turns.take_until(end));
         for key in &keys {
             let Some(account) = self.accounts.get_mut(key) else { continue };
+            if !self.spending.is_empty() && !account.open().is_zero() {
+                self.spending.charge(account, start);
+            }
             if account.close(start, end) {
                 self.dirty.insert(key.clone());
                 if account.ended().is_some() {
@@ -495,6 +512,13 @@ impl Book {
             for level in IntervalLevel::ALL {
                 let Some(page) = account.turn(level, end) else { continue };
                 self.dirty.insert(key.clone());
+                if let (IntervalLevel::Hour, Some(day)) = (level, page.start(level)) {
+                    let prices = self.spending.prices().map(Arc::as_ref);
+                    account.month_mut().add_day(month(day).0, &page, prices);
+                    let usage = account.month().cloned().unwrap_or_default();
+                    let usage = UsageRecord::Month(key.clone(), usage);
+                    self.writes.push(UsageWrite::Put(usage));
+                }
                 let full = UsageRecord::FullPage(key.clone(), level, page);
                 self.writes.push(UsageWrite::Put(full));
                 let changed = [Some(level), level.next()].into_iter().flatten();
@@ -503,6 +527,7 @@ impl Book {
             }
             self.turns.set(key, account.turn_due());
         }
+        self.spending.closed(end);
         self.sweep(end, retention);
     }
 

@@ -22,33 +22,45 @@
 //! *Promises* are charged by the host's clock, from one change of their state to the next ([`Book::set_promise`]): kept, broken for a
 //! cause, or unknown, where the daemon was dead or a card was not read.
 //!
+//! *Money.* Intervals × an operator's prices ([`Prices`]) are what a tenant has spent in a month ([`Book::spent`]), and what an export
+//! charges: both compute with [`PricedMeter`], in decimals that are never rounded.
+//!
 //! *Gaps.* Counters that went back, jumped, or were lost with the card's power are a gap with a reason and a length, never an estimate.
 
 #![warn(clippy::missing_errors_doc, missing_docs)]
 
 mod account;
 mod book;
+mod calendar;
 mod card;
 mod clock;
+mod decimal;
 mod due;
 mod key;
 mod meter;
+mod month_usage;
 mod pages;
+mod prices;
 mod promise;
 mod reading;
 mod retention;
 mod saved;
 mod series;
+mod spending;
 
 #[cfg(test)]
 mod tests;
 
 pub use account::Account;
 pub use book::Book;
+pub use calendar::{month, utc};
 pub use clock::CardClock;
+pub use decimal::{Decimal, Money};
 pub use key::{AccountKey, AccountPart, NtInstances, UsageRates};
 pub use meter::{ACCOUNT_NTS_MAX, Gap, Meter, MeterUnit, UsageAmounts};
+pub use month_usage::MonthUsage;
 pub use pages::{IntervalLevel, InvalidUsagePage, PageRange, UsageInterval, UsagePage};
+pub use prices::{PRICES_FILE, PriceVersion, PricedCount, PricedMeter, Prices};
 pub use promise::{BreakCause, Outage, PromiseState, PromiseTimes};
 pub use reading::UsageReading;
 pub use retention::Retention;

@@ -9,6 +9,7 @@ use snic_tables::{DagCounters, DropCause};
 use crate::clock::CardClock;
 use crate::key::{AccountKey, AccountPart, Remainders, UsageRates};
 use crate::meter::UsageAmounts;
+use crate::month_usage::MonthUsage;
 use crate::pages::{IntervalLevel, UsagePage};
 use crate::promise::Outage;
 
@@ -92,6 +93,8 @@ pub enum UsageKey {
     Account(AccountKey),
     /// A page that is being filled, of minutes or hours.
     OpenPage(AccountKey, IntervalLevel),
+    /// The days of a month that are over.
+    Month(AccountKey),
     /// A page that is full, by the second that it begins with.
     FullPage(AccountKey, IntervalLevel, u64),
 }
@@ -126,6 +129,7 @@ impl UsageKey {
                 let (card, row) = rest.split_once('/')?;
                 Some(Self::Row(CardId::new(card).ok()?, row.parse().ok()?))
             }
+            "months" => Some(Self::Month(parse_account(rest)?.0)),
             "accounts" => Some(Self::Account(parse_account(rest)?.0)),
             "pages" => {
                 let (account, level) = parse_account(rest)?;
@@ -169,6 +173,7 @@ impl fmt::Display for UsageKey {
             Self::Card(card) => write!(f, "{OPEN}cards/{card}"),
             Self::Row(card, row) => write!(f, "{OPEN}rows/{card}/{row:04}"),
             Self::Account(account) => write!(f, "{OPEN}accounts/{account}"),
+            Self::Month(account) => write!(f, "{OPEN}months/{account}"),
             Self::OpenPage(account, level) => {
                 write!(f, "{OPEN}pages/{account}/{}", level.letter())
             }
@@ -192,6 +197,8 @@ pub enum UsageRecord {
     Account(AccountKey, SavedAccount),
     /// A page that is being filled, of minutes or hours.
     OpenPage(AccountKey, IntervalLevel, UsagePage),
+    /// The days of a month that are over.
+    Month(AccountKey, MonthUsage),
     /// A page that is full; it has an entry.
     FullPage(AccountKey, IntervalLevel, UsagePage),
 }
@@ -205,6 +212,7 @@ impl UsageRecord {
             Self::Row(card, row) => UsageKey::Row(card.clone(), row.uid.row()),
             Self::Account(account, _) => UsageKey::Account(account.clone()),
             Self::OpenPage(account, level, _) => UsageKey::OpenPage(account.clone(), *level),
+            Self::Month(account, _) => UsageKey::Month(account.clone()),
             Self::FullPage(account, level, page) => {
                 let start = page.start(*level).unwrap_or_default();
                 UsageKey::FullPage(account.clone(), *level, start)

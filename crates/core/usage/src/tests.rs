@@ -1,6 +1,7 @@
 //! The book against a list of all that happened, added up.
 
 mod promises;
+mod spending;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -89,6 +90,7 @@ impl Records {
                         UsageRecord::OpenPage(_, _, page) | UsageRecord::FullPage(_, _, page) => {
                             json(page)
                         }
+                        UsageRecord::Month(_, usage) => json(usage),
                     };
                     let key = record.key().to_string();
                     written += key.len() + value.len();
@@ -111,6 +113,7 @@ impl Records {
                 UsageKey::Row(card, _) => UsageRecord::Row(card, read::<SavedRow>(value)),
                 UsageKey::Account(key) => UsageRecord::Account(key, read::<SavedAccount>(value)),
                 UsageKey::OpenPage(key, level) => UsageRecord::OpenPage(key, level, read(value)),
+                UsageKey::Month(key) => UsageRecord::Month(key, read(value)),
                 UsageKey::FullPage(..) => return None,
             })
         }))

@@ -45,6 +45,7 @@ words! {
     "HEALTH_" v1::card::Health;
     "KIND_" v1::event::Kind;
     "KIND_" v1::measured_part::Kind;
+    "LEVEL_" v1::spending::Level;
     "LIMITER_" v1::fairness::Limiter;
     "MEMORY_KIND_" v1::MemoryKind;
     "ORDER_" v1::placement::Order;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use snic_domain::{Bandwidth, Bitstream, ByteSize, Quota, Tenant, TenantId};
+use snic_domain::{Bandwidth, Bitstream, ByteSize, MonthBudget, Quota, Tenant, TenantId};
 
 use crate::ProjectId;
 use crate::protocol::{Denied, FleetProject, FleetTenant, FleetUsage, Numbered, OverQuota};
@@ -295,5 +295,6 @@ const fn unlimited() -> Quota {
         machines_max: u32::MAX,
         operations_max: u32::MAX,
         threads_max: u32::MAX,
+        month_budget: MonthBudget::UNLIMITED,
     }
 }

@@ -37,6 +37,7 @@ pub(crate) fn tenant(of: &FleetTenant) -> v1::Tenant {
         update_time: Some(timestamp(of.meta.updated)),
         labels: of.tenant.notes.labels.as_map().clone(),
         description: of.tenant.notes.description.as_str().to_owned(),
+        spending: None,
     }
 }
 

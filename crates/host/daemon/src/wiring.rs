@@ -18,7 +18,7 @@ use snic_server::shell::{self, CardBackend, CardSlot, ControlPlane, ControlPlane
 use snic_server::{CardLink, CardLinks};
 
 use crate::keys::Keys;
-use crate::policies::{self, AuthorizationFiles, Policies, PolicyKeeper};
+use crate::policies::{self, AuthorizationFiles, Policies, PolicyKeeper, PriceFile};
 use crate::settings::{CardSettings, Driver, Settings};
 use crate::simulated::{SimBackend, SimGenerator};
 use crate::soft::SoftBackend;
@@ -53,6 +53,9 @@ impl Daemon {
         let (store, files_are_whole) = store::open(&settings.data_dir)?;
         let mut policies = Policies::new(settings);
         let (policy, mut refused) = policies.read();
+        let price_file = PriceFile::new(settings);
+        let (prices, wrong) = price_file.read();
+        refused.extend(wrong);
         let mut rules = AuthorizationFiles::new(settings);
         let reading = rules.read()?;
         refused.extend(reading.rejected);
@@ -64,6 +67,7 @@ impl Daemon {
             }
         }
         controller.declare_fleet(settings.fleet.is_some());
+        controller.declare_prices(prices);
         let keys = Keys::read(settings)?;
         controller.declare_keys(keys.for_stored());
         if files_are_whole && is_whole {
@@ -88,7 +92,7 @@ impl Daemon {
         }
         // The controller shows it to operators as an event.
         refused.into_iter().for_each(|reason| plane.set_policies(Err(reason)));
-        let policies = PolicyKeeper::new(policies, plane.clone());
+        let policies = PolicyKeeper::new(policies, price_file, plane.clone());
         let reloader = settings.policies_dir.as_deref();
         let reloader = reloader.map(|folder| {
             reload(folder, &policies, Mutex::new(rules), authorization.clone(), &plane)

@@ -86,6 +86,9 @@ pub(crate) fn of_control(error: ControlError, kind: OperationKind, caller: &Call
                 .metadata("used", used)
                 .metadata("required", asked)
         }
+        ControlError::Budget { tenant, budget, spent, until } => {
+            over_budget(&text, tenant, [("limit", budget), ("used", spent), ("until", until)])
+        }
         ControlError::Refused(refusal) => refused(&refusal),
         ControlError::NoCard(reason) => {
             let text = match caller {
@@ -123,6 +126,13 @@ pub(crate) fn of_control(error: ControlError, kind: OperationKind, caller: &Call
                 .metadata("available", limit)
         }
     }
+}
+
+/// A tenant has spent its budget.
+fn over_budget(text: &str, tenant: String, amounts: [(&'static str, String); 3]) -> ApiError {
+    let error = ApiError::new(ErrorReason::QuotaExceeded, text).violation(tenant, text);
+    let error = error.metadata("quota", "month_budget");
+    amounts.into_iter().fold(error, |error, (name, amount)| error.metadata(name, amount))
 }
 
 /// All invalid fields; the first determines the reason.

@@ -84,7 +84,17 @@ fn readings(controller: &Controller, nt_drops: &BTreeMap<u32, Vec<NtDrops>>) -> 
     for (state, count) in dags {
         all.push(Reading::new(M::Dags, count.into(), [("state", state.to_owned())]));
     }
-    for tenant in controller.tenants().filter(|tenant| tenant.usage.dags > 0) {
+    for tenant in controller.tenants() {
+        let (spent, budget) = (tenant.spending.as_ref(), tenant.tenant.quota.month_budget);
+        let spent = spent.and_then(|spending| spending.spent);
+        if let Some((spent, micros)) = spent.zip(budget.micros()) {
+            let of = || [("tenant", tenant.tenant.id.to_string())];
+            all.push(Reading::new(M::BudgetSpent, spent.to_f64(), of()));
+            all.push(Reading::new(M::BudgetLimit, micros as f64 / 1e6, of()));
+        }
+        if tenant.usage.dags == 0 {
+            continue;
+        }
         let share = tenant.usage.bandwidth.get() as f64 / (ingress.max(1) as f64);
         let of = [("tenant", tenant.tenant.id.to_string())];
         all.push(Reading::new(M::TenantShare, share, of));

@@ -7,10 +7,12 @@ use snic_api::convert::{
 use snic_api::v1;
 use snic_api::v1::chain_state::Place;
 use snic_api::v1::operation_metadata::{Progress, Verb};
+use snic_api::v1::spending::Level;
 use snic_controller::{
-    BitstreamView, CardCounters, CardHealth, CardLoss, CardView, DagCounters, DagMoves, DagTraffic,
-    DagView, DropCause, MeasuredLatencies, MeasuredLatency, NtView, OperationView, OperationWork,
-    RegionView, ResourceKey, RuleView, StatePlace, StateView, TenantView, TrafficWindow,
+    BitstreamView, BudgetLevel, CardCounters, CardHealth, CardLoss, CardView, DagCounters,
+    DagMoves, DagTraffic, DagView, DropCause, MeasuredLatencies, MeasuredLatency, NtView,
+    OperationView, OperationWork, RegionView, ResourceKey, RuleView, StatePlace, StateView,
+    TenantSpending, TenantView, TrafficWindow,
 };
 use snic_domain::{Caller, Headroom, ProcessorProfile, RegionState};
 use snic_front::configurations;
@@ -74,6 +76,28 @@ pub(crate) fn tenant(view: &TenantView) -> v1::Tenant {
         fleet_managed: view.fleet_number.is_some(),
         labels: view.tenant.notes.labels.as_map().clone(),
         description: view.tenant.notes.description.as_str().to_owned(),
+        spending: view.spending.as_ref().map(spending),
+    }
+}
+
+fn spending(of: &TenantSpending) -> v1::Spending {
+    let second = |second: u64| prost_types::Timestamp {
+        seconds: i64::try_from(second).unwrap_or(i64::MAX),
+        nanos: 0,
+    };
+    let level = match (&of.spent, of.level) {
+        (None, _) => Level::Unknown,
+        (Some(_), BudgetLevel::Within) => Level::Within,
+        (Some(_), BudgetLevel::Warned) => Level::Warned,
+        (Some(_), BudgetLevel::Reached) => Level::Reached,
+    };
+    v1::Spending {
+        month_start_time: Some(second(of.month.0)),
+        month_end_time: Some(second(of.month.1)),
+        spent: of.spent.map(|spent| spent.to_string()).unwrap_or_default(),
+        currency: of.currency.clone(),
+        level: level.into(),
+        at_limit: of.at_limit.word().to_owned(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use snic_dagfile::quantity;
-use snic_domain::{Bandwidth, ByteSize};
+use snic_domain::{Bandwidth, ByteSize, MonthBudget};
 
 use super::{DeleteGuard, Guard, NewNotes, OtherNotes, SelectedByLabel};
 
@@ -42,6 +42,25 @@ pub struct TenantLimits {
     /// Maximum number of threads of its DAGs' programs
     #[arg(long)]
     pub threads_max: Option<u32>,
+    /// Money that it may spend in a calendar month (UTC), in the currency of the operator's prices, such as 99.50; or none
+    #[arg(long, value_name = "MONEY|none", value_parser = month_budget)]
+    pub month_budget: Option<MonthBudget>,
+}
+
+/// Reads a budget.
+fn month_budget(text: &str) -> Result<MonthBudget, String> {
+    if text == "none" {
+        return Ok(MonthBudget::UNLIMITED);
+    }
+    let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
+    let is_number =
+        |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let is_read = is_number(whole) && is_number(part) && part.len() <= 6;
+    let micros = || format!("{whole}{part:0<6}").parse::<u64>().ok();
+    let micros = is_read.then(micros).flatten().filter(|micros| *micros < u64::MAX);
+    micros.map(MonthBudget::from_micros).ok_or_else(|| {
+        "write an amount with at most 6 digits behind the point, such as 99.50, or none".to_owned()
+    })
 }
 
 /// Verbs of `snicctl tenant`.
@@ -89,4 +108,21 @@ pub enum TenantCommand {
         #[command(flatten)]
         guard: DeleteGuard,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_is_money_or_none() {
+        let of = |text: &str| month_budget(text).ok();
+        let micros = |micros| Some(MonthBudget::from_micros(micros));
+        assert_eq!([of("99.5"), of("0"), of("0.000001")], [99_500_000, 0, 1].map(micros));
+        assert_eq!(of("18446744073709.551614"), micros(u64::MAX - 1));
+        assert_eq!(of("none"), Some(MonthBudget::UNLIMITED));
+        for wrong in ["", ".5", "5.", "-1", "1,5", "1e3", "0.0000001", "18446744073709.551615"] {
+            assert_eq!(of(wrong), None, "{wrong}");
+        }
+    }
 }

@@ -11,7 +11,7 @@ use snic_client::{Client, Failure, call};
 
 use super::{CliSession, request_id};
 use crate::args::PolicyCommand;
-use crate::export::PRICES_FILE;
+use snic_usage::PRICES_FILE;
 
 /// Largest file: a little more than a fleet takes, so that its server says what is too much.
 const FILE_BYTES_MAX: u64 = 128 << 10;
@@ -70,7 +70,7 @@ fn absent(file: &str, policies: &Policies) -> Failure {
     Failure::usage(format!("{file} is not registered with the fleet"), hint)
 }
 
-/// A file's text under its name, or the texts of all TOML files in a folder but prices, which no host reads.
+/// A file's text under its name, or the texts of all TOML files in a folder but prices, which each host has of its own.
 fn files_at(path: &Path) -> Result<BTreeMap<String, String>, Failure> {
     let failed = |source: io::Error| Failure::Read { path: path.to_owned(), source };
     if !path.is_dir() {

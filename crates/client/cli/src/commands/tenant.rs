@@ -11,6 +11,7 @@ use snic_client::Failure;
 use snic_client::call;
 use snic_client::names;
 use snic_client::output::{changes, text, views};
+use snic_domain::MonthBudget;
 
 pub async fn run(session: &mut CliSession, command: TenantCommand) -> Result<(), Failure> {
     match command {
@@ -98,6 +99,7 @@ impl TenantLimits {
             machines_max: self.machines_max,
             operations_max: self.operations_max,
             threads_max: self.threads_max,
+            month_budget_micros: self.month_budget.and_then(MonthBudget::micros),
         };
         let quota = (quota != Quota::default()).then_some(quota);
         Tenant { weight: self.weight.unwrap_or(0), quota, ..Tenant::default() }
@@ -117,6 +119,7 @@ impl TenantLimits {
             ("quota.machines_max", self.machines_max.is_some()),
             ("quota.operations_max", self.operations_max.is_some()),
             ("quota.threads_max", self.threads_max.is_some()),
+            ("quota.month_budget_micros", self.month_budget.is_some()),
         ];
         let given = given.into_iter().filter(|(_, is_given)| *is_given);
         given.map(|(path, _)| path.to_owned()).collect()

@@ -10,13 +10,14 @@ use snic_client::lists::PAGE_SIZE;
 use snic_client::output::slo as slo_views;
 use snic_client::output::usage as views;
 use snic_client::{Failure, call, names};
+use snic_usage::Prices;
 
 use super::CliSession;
 use crate::args::{
     DayStatement, Moment, ObjectivePpm, SignedStatement, SloOptions, UsageBy, UsageExport,
     UsageFormat, UsageGet, UsageOptions, UsageQuery, UsageSlo, UsageTime, UsageVerb,
 };
-use crate::export::{self, Charged, Prices, UsageStatement};
+use crate::export::{self, Charged, UsageStatement};
 
 pub async fn run(session: &mut CliSession, options: UsageOptions) -> Result<(), Failure> {
     match options.verb {
@@ -201,7 +202,7 @@ async fn charges(
     let prices = std::fs::read_to_string(path).map_err(read)?;
     let prices = Prices::parse(&prices).map_err(in_file)?;
     let charged = charged(query)?;
-    prices.check(charged).map_err(in_file)?;
+    prices.check((charged.from, charged.to), charged.step).map_err(in_file)?;
     let range = UsageRange {
         from: Some(timestamp(charged.from)),
         to: Some(timestamp(charged.to)),

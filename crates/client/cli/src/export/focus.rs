@@ -4,10 +4,9 @@
 //! version 1.0 look for them. Null is an empty field. Costs are quantity × price to the last digit.
 
 use snic_api::v1::UsageEntry;
+use snic_usage::{Decimal, Meter, PriceVersion, PricedCount, PricedMeter, Prices};
 
-use super::decimal::Decimal;
 use super::period::{Charged, month, time};
-use super::prices::{PriceVersion, PricedMeter, Prices};
 use super::values;
 
 /// One charge.
@@ -83,7 +82,7 @@ const COLUMNS: [Column; 46] = [
 
 impl Charge<'_> {
     fn quantity(&self) -> Decimal {
-        self.meter.quantity(self.entry)
+        self.meter.quantity(count(self.entry, &self.meter.count))
     }
 
     /// Id of the DAG. One that has the name of a deleted one has another UID.
@@ -102,6 +101,29 @@ impl Charge<'_> {
         let (name, card) = (&self.meter.name, last(&self.entry.card));
         format!("{name} of {dag} on card {card}, at {} {}", self.price, self.prices.currency)
             + &format!(" per {}", self.meter.unit)
+    }
+}
+
+/// Part of an entry that a price is for.
+fn count(entry: &UsageEntry, of: &PricedCount) -> u64 {
+    match of {
+        PricedCount::Meter(Meter::Life) => entry.life_ms,
+        PricedCount::Meter(Meter::Promised) => entry.promised_kbit,
+        PricedCount::Meter(Meter::Regions) => entry.region_ms,
+        PricedCount::Meter(Meter::BytesIn) => entry.bytes_in,
+        PricedCount::Meter(Meter::BytesServed) => entry.bytes_served,
+        PricedCount::Meter(Meter::PacketsIn) => entry.packets_in,
+        PricedCount::Meter(Meter::PacketsServed) => entry.packets_served,
+        PricedCount::Meter(Meter::Area) => entry.area_ppm_seconds,
+        PricedCount::Meter(Meter::Memory) => entry.memory_mib_ms,
+        PricedCount::Meter(Meter::Loads) => entry.loads,
+        PricedCount::Meter(Meter::Functions) => entry.function_ms,
+        // No price is for it.
+        PricedCount::Meter(_) => 0,
+        PricedCount::Nt(nt) => {
+            let own = entry.nts.iter().filter(|time| last(&time.nt_type) == nt.as_str());
+            own.map(|time| time.instance_ms).fold(0, u64::saturating_add)
+        }
     }
 }
 
@@ -245,7 +267,8 @@ mod tests {
     #[test]
     fn a_time_without_prices_is_refused() {
         let early = Charged { from: NOVEMBER - DAY, ..CHARGED };
-        let error = prices("Example").check(early).expect_err("no prices");
+        let error =
+            prices("Example").check((early.from, early.to), early.step).expect_err("no prices");
         assert!(error.contains("2026-10-31T00:00:00Z"), "{error}");
     }
 }

@@ -1,12 +1,10 @@
 //! Usage for other programs: all meters, charges by an operator's prices, and statements to sign.
 
 mod columns;
-mod decimal;
 mod focus;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod period;
-mod prices;
 mod statement;
 mod values;
 
@@ -15,5 +13,4 @@ pub use focus::charges;
 #[cfg(feature = "parquet")]
 pub use parquet::parquet;
 pub use period::Charged;
-pub use prices::{PRICES_FILE, Prices};
 pub use statement::{StatementDay, UsageStatement, statement};

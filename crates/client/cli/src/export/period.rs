@@ -1,6 +1,6 @@
 //! Time that is charged, and months.
 
-use std::time::{Duration, UNIX_EPOCH};
+pub use snic_usage::{month, utc as time};
 
 /// Time that charges are of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,23 +47,6 @@ impl Charged {
     }
 }
 
-/// A second as RFC 3339 has it, in UTC.
-pub fn time(second: u64) -> String {
-    humantime::format_rfc3339(UNIX_EPOCH + Duration::from_secs(second)).to_string()
-}
-
-/// Beginning and end of the month of a second, in UTC.
-pub fn month(second: u64) -> (u64, u64) {
-    let first = |second: u64| {
-        let start = format!("{}-01T00:00:00Z", &time(second)[..7]);
-        let start = humantime::parse_rfc3339(&start).ok();
-        let since = start.and_then(|start| start.duration_since(UNIX_EPOCH).ok());
-        since.map_or(0, |since| since.as_secs())
-    };
-    let start = first(second);
-    (start, first(start + 31 * 86_400))
-}
-
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
@@ -73,20 +56,6 @@ mod tests {
     /// 2026-11-01T00:00:00Z
     const NOVEMBER: u64 = 1_793_491_200;
     const DAY: u64 = 86_400;
-
-    #[rstest]
-    #[case(0, "1970-01-01", "1970-02-01")]
-    #[case(NOVEMBER - 1, "2026-10-01", "2026-11-01")]
-    #[case(NOVEMBER + 30 * DAY, "2026-12-01", "2027-01-01")]
-    #[case(1_709_164_800, "2024-02-01", "2024-03-01")] // 2024-02-29
-    fn months_are_those_of_the_calendar(
-        #[case] second: u64,
-        #[case] start: &str,
-        #[case] end: &str,
-    ) {
-        let (from, to) = month(second);
-        assert_eq!((&time(from)[..10], &time(to)[..10]), (start, end));
-    }
 
     #[rstest]
     #[case(None, None, Ok((NOVEMBER, NOVEMBER + 2 * DAY)))]

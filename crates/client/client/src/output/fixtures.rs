@@ -242,6 +242,7 @@ pub fn tenant() -> Tenant {
             machines_max: Some(256),
             operations_max: Some(256),
             threads_max: Some(128),
+            month_budget_micros: None,
         }),
         usage: Some(Usage { dags: 2, bandwidth_bps: 12_500_000_000, ..Usage::default() }),
         etag: "e7".into(),
@@ -250,6 +251,7 @@ pub fn tenant() -> Tenant {
         fleet_managed: false,
         labels: Default::default(),
         description: String::new(),
+        spending: None,
     }
 }
 

@@ -1,6 +1,9 @@
 //! Usage as a table.
 
-use snic_api::v1::{GetUsageResponse, UsageEntry};
+use snic_api::v1::spending::Level;
+use snic_api::v1::{GetUsageResponse, Tenant, UsageEntry};
+use snic_api::words::EnumWord as _;
+use snic_domain::MonthBudget;
 
 use super::Style;
 use super::table;
@@ -27,6 +30,29 @@ pub fn table(usage: &[UsageEntry], style: Style) -> String {
     let heading: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
     let rows = usage.iter().map(|entry| columns.iter().map(|(_, of)| of(entry)).collect());
     table::table(style, &heading, rows.collect())
+}
+
+/// Money spent of the budget of this month; empty without a budget.
+pub fn spent(tenant: &Tenant) -> String {
+    let micros = tenant.quota.and_then(|quota| quota.month_budget_micros);
+    let (Some(micros), Some(spending)) = (micros, &tenant.spending) else { return String::new() };
+    let budget = MonthBudget::from_micros(micros);
+    let month = text::time(spending.month_start_time.as_ref());
+    let month = month.get(..7).unwrap_or_default();
+    let at_limit = spending.at_limit.as_str();
+    match spending.level() {
+        Level::Unknown => format!("unknown of {budget}: the operator has no prices"),
+        Level::Unspecified | Level::Within => {
+            format!("{} of {budget} {} in {month}", spending.spent, spending.currency)
+        }
+        level => {
+            let (spent, currency) = (&spending.spent, &spending.currency);
+            format!(
+                "{spent} of {budget} {currency} in {month} ({}, {at_limit})",
+                level.word().to_lowercase()
+            )
+        }
+    }
 }
 
 /// One account: its steps, and all meters of their sum.
@@ -163,5 +189,28 @@ mod tests {
         };
         let steps = table(&[entry, later], style);
         assert!(steps.contains("FROM") && steps.contains("DROPPED"), "{steps}");
+    }
+
+    #[test]
+    fn money_is_shown_beside_the_budget() {
+        let of = |level: Level, spent: &str| {
+            let spending = snic_api::v1::Spending {
+                // 2026-11-01T00:00:00Z
+                month_start_time: Some(prost_types::Timestamp { seconds: 1_793_491_200, nanos: 0 }),
+                spent: spent.to_owned(),
+                currency: "EUR".to_owned(),
+                level: level.into(),
+                at_limit: "no-new-dags".to_owned(),
+                ..Default::default()
+            };
+            let quota =
+                snic_api::v1::Quota { month_budget_micros: Some(10_500_000), ..Default::default() };
+            spent(&Tenant { quota: Some(quota), spending: Some(spending), ..Default::default() })
+        };
+        assert_eq!(of(Level::Within, "7.25"), "7.25 of 10.5 EUR in 2026-11");
+        let reached = "10.5 of 10.5 EUR in 2026-11 (reached, no-new-dags)";
+        assert_eq!(of(Level::Reached, "10.5"), reached);
+        assert_eq!(of(Level::Unknown, ""), "unknown of 10.5: the operator has no prices");
+        assert_eq!(spent(&Tenant::default()), "");
     }
 }

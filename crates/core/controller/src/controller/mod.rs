@@ -5,10 +5,12 @@ mod queries;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use snic_bitstream::signature::Trust;
 use snic_domain::{CardId, CardModel, Timestamp, VirtualFunctions};
 use snic_processors::NicModel;
+use snic_usage::Prices;
 
 use crate::place::{consolidation, untrusted};
 use crate::protocol::{
@@ -173,6 +175,7 @@ impl Controller {
             Event::KeysChanged(trust) => {
                 untrusted::keys_changed(core, &mut tx, trust.map(|trust| *trust));
             }
+            Event::PricesChanged(prices) => core.usage.set_prices(prices),
             Event::AuthorizationChanged { changes } => {
                 let text = format!("other policies are in force: {changes}");
                 tx.note(LogKind::PoliciesApplied, LogSubject::default(), text);
@@ -330,6 +333,11 @@ impl Controller {
     /// Says which keys count for bitstreams, those that were uploaded before too. `None`: what was found at each upload does.
     pub fn declare_keys(&mut self, trust: Option<Trust>) {
         untrusted::begin_with_keys(&mut self.core, trust);
+    }
+
+    /// Says which prices count for budgets. `None`: there are none.
+    pub fn declare_prices(&mut self, prices: Option<Arc<Prices>>) {
+        self.core.usage.set_prices(prices);
     }
 
     /// Says whether this host belongs to a fleet. While it does, only the fleet changes what it manages; otherwise

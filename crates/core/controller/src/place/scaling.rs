@@ -170,6 +170,10 @@ fn carry_out(
     round: &mut ScalingRound,
 ) -> ScalingOutcome {
     let ScalingDecision { name, decision, chain } = decided;
+    let is_more = matches!(decision, Decision::ScaleOut { .. } | Decision::PreLaunch { .. });
+    if is_more && core.budgets.burst_off().contains(&name.tenant) {
+        return ScalingOutcome::NotNow; // More than it is promised is not for it.
+    }
     let scaled = match decision {
         Decision::Keep => ScalingOutcome::NotNow,
         Decision::ScaleOut { to, why } => {

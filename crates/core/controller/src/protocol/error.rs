@@ -62,6 +62,21 @@ pub enum ControlError {
         /// Quota that the request would need.
         asked: String,
     },
+    /// The tenant has spent its budget of the month.
+    #[error(
+        "{tenant} has spent {spent} this month, and its budget is {budget}: it gets no new DAGs, machines or bandwidth until \
+         {until}, or until an operator raises its month_budget; what it has stays, with its promises"
+    )]
+    Budget {
+        /// The tenant's resource name.
+        tenant: String,
+        /// The budget, with its currency.
+        budget: String,
+        /// Money spent, with its currency.
+        spent: String,
+        /// Beginning of the next month.
+        until: String,
+    },
     /// The card has no room.
     #[error(transparent)]
     Refused(Infeasible),
@@ -159,6 +174,7 @@ impl ControlError {
             Self::EtagMismatch { .. } => "etag",
             Self::Precondition { .. } => "precondition",
             Self::Quota { .. } => "quota",
+            Self::Budget { .. } => "budget",
             Self::Refused(_) => "capacity",
             Self::NoCard(_) => "no_card",
             Self::Cancelled => "cancelled",
@@ -213,6 +229,7 @@ impl ControlError {
             Self::Quota { tenant, quota, limit, used, asked } => {
                 vec![tenant, quota, limit, used, asked]
             }
+            Self::Budget { tenant, budget, spent, until } => vec![tenant, budget, spent, until],
             Self::InBatch { error, .. } => error.texts_mut(),
             Self::Cancelled | Self::Outdated => Vec::new(),
         }
@@ -294,6 +311,17 @@ mod tests {
                     asked: "5".into(),
                 },
                 "tenants/acme may have 4 (dags_max); it has 3, and this would make it 5",
+            ),
+            (
+                ControlError::Budget {
+                    tenant: "tenants/acme".into(),
+                    budget: "10 EUR".into(),
+                    spent: "10.25 EUR".into(),
+                    until: "2026-12-01T00:00:00Z".into(),
+                },
+                "tenants/acme has spent 10.25 EUR this month, and its budget is 10 EUR: it gets no new DAGs, machines or \
+                 bandwidth until 2026-12-01T00:00:00Z, or until an operator raises its month_budget; what it has stays, with \
+                 its promises",
             ),
             (Infeasible { shortages: vec![shortage()] }.into(), ""),
             (

@@ -1,8 +1,11 @@
 //! Events: requests, reports of cards, time.
 
+use std::sync::Arc;
+
 use snic_bitstream::signature::Trust;
 use snic_domain::{CardId, CardProfile, DeviceReading};
 use snic_tables::CardReport;
+use snic_usage::Prices;
 
 use super::arrangement::Arrangement;
 use super::command::{CallId, Request};
@@ -48,6 +51,8 @@ pub enum Event {
     },
     /// Other keys count for bitstreams. `None`: what was found at each upload does.
     KeysChanged(Option<Box<Trust>>),
+    /// Other prices count, or none.
+    PricesChanged(Option<Arc<Prices>>),
     /// Policies were refused; those in force stay.
     SettingsRefused {
         /// Why, with file, line and key.

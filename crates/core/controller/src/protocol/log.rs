@@ -67,6 +67,12 @@ pub enum LogKind {
     DrainStarted,
     /// No DAG is there any more, or the drain was given up.
     DrainEnded,
+    /// A tenant has spent most of its budget of the month.
+    BudgetWarning,
+    /// A tenant has spent its budget of the month.
+    BudgetReached,
+    /// A tenant has spent less than it is warned of again: the month or its budget is another one.
+    BudgetFreed,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,6 +83,8 @@ pub struct LogEntry {
     pub kind: LogKind,
     /// DAG that it is about, if any.
     pub dag: Option<DagName>,
+    /// Tenant that it is about, where it is about none of its DAGs.
+    pub account: Option<TenantId>,
     /// Card that it is about, if any.
     pub card: Option<CardId>,
     /// Regions that it is about.
@@ -90,14 +98,14 @@ pub struct LogEntry {
 }
 
 impl LogEntry {
-    /// Whether `caller` may see it: operators see all but details, tenants what is about their DAGs.
+    /// Whether `caller` may see it: operators see all but details, tenants what is about them or their DAGs.
     pub fn is_visible_to(&self, caller: &Caller) -> bool {
         let is_left_out = self.is_detail && matches!(caller, Caller::Operator(_));
-        !is_left_out && caller.may_change(self.dag.as_ref().map(|dag| &dag.tenant))
+        !is_left_out && caller.may_change(self.tenant())
     }
 
     /// The tenant it is about, if one.
     pub fn tenant(&self) -> Option<&TenantId> {
-        self.dag.as_ref().map(|dag| &dag.tenant)
+        self.dag.as_ref().map(|dag| &dag.tenant).or(self.account.as_ref())
     }
 }

@@ -95,6 +95,46 @@ pub enum IdleTaskPolicy {
     Refuse,
 }
 
+/// Answer to a tenant that has spent its budget of the month. What it has stays, with its promises.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum BudgetAction {
+    /// It is told.
+    Nothing,
+    /// New DAGs and machines and more bandwidth are refused.
+    #[default]
+    NoNewDags,
+    /// Its DAGs get their promises and no more.
+    BurstOff,
+}
+
+impl BudgetAction {
+    /// All of them, with their words in policies.
+    pub const WORDS: [(&str, Self); 3] = [
+        ("nothing", Self::Nothing),
+        ("no-new-dags", Self::NoNewDags),
+        ("burst-off", Self::BurstOff),
+    ];
+
+    /// Its word in policies.
+    pub const fn word(self) -> &'static str {
+        Self::WORDS[self as usize].0
+    }
+}
+
+/// Budgets of tenants (`policies/admission.toml`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BudgetPolicy {
+    /// Part of a budget from which on its tenant is warned, in percent, 1 to 100.
+    pub warn_percent: u32,
+    pub at_limit: BudgetAction,
+}
+
+impl Default for BudgetPolicy {
+    fn default() -> Self {
+        Self { warn_percent: 80, at_limit: BudgetAction::default() }
+    }
+}
+
 impl Default for AdmissionPolicy {
     fn default() -> Self {
         Self {
@@ -186,6 +226,8 @@ pub struct ControllerSettings {
     pub device: DevicePolicy,
     /// Part of the time in which promises are to be kept, in millionths.
     pub availability_ppm: u32,
+    /// Warnings of tenants with a budget, and limits of those that have spent it.
+    pub budgets: BudgetPolicy,
 }
 
 impl Default for ControllerSettings {
@@ -202,6 +244,7 @@ impl Default for ControllerSettings {
             placement: PlacementPolicy::default(),
             device: DevicePolicy::default(),
             availability_ppm: 999_000,
+            budgets: BudgetPolicy::default(),
         }
     }
 }

@@ -9,11 +9,13 @@ use snic_domain::{
 };
 use snic_planner::{Recommendation, Underfilled};
 use snic_tables::CardCounters;
+use snic_usage::Money;
 
 use super::assignment::AssignedCard;
 use super::device::DeviceView;
 use super::latency::MeasuredLatencies;
 use super::operation::{DagMoves, OperationRecord};
+use super::policy::BudgetAction;
 use super::traffic::DagTraffic;
 
 /// A tenant with what it uses.
@@ -31,6 +33,33 @@ pub struct TenantView {
     pub updated: Timestamp,
     /// The number that it has at the fleet, if the fleet manages it.
     pub fleet_number: Option<u64>,
+    /// Money that it has spent of its budget, if it has one.
+    pub spending: Option<TenantSpending>,
+}
+
+/// Part of its budget that a tenant has spent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BudgetLevel {
+    /// Less than it is warned of.
+    Within,
+    /// As much as it is warned of.
+    Warned,
+    /// All of it.
+    Reached,
+}
+
+/// Money that a tenant has spent of its budget.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TenantSpending {
+    /// The month (UTC): its first second since 1970, and that of the next month.
+    pub month: (u64, u64),
+    /// Money spent in it, up to the last close of intervals; `None` without prices.
+    pub spent: Option<Money>,
+    /// ISO 4217 code; empty without prices.
+    pub currency: String,
+    pub level: BudgetLevel,
+    /// Policy for those that have spent all of it.
+    pub at_limit: BudgetAction,
 }
 
 /// Usage that counts against the quota.

@@ -63,7 +63,7 @@ fn report_promise(core: &mut Core, tx: &mut Tx, name: &DagName) {
     let placement = core.dags.known(name).shown();
     let regions = placement.map(regions_of).unwrap_or_default();
     let card = placement.map(|placement| &placement.mapping.card);
-    tx.note_of(&reason, kind, LogSubject { dag: Some(name), card, regions }, text);
+    tx.note_of(&reason, kind, LogSubject { dag: Some(name), card, regions, tenant: None }, text);
 }
 
 /// Facts about the card of a placement.

@@ -6,6 +6,7 @@
 //! **Invariant.** The next step follows from the difference between records and card alone, never from a memory of the step before.
 
 pub(crate) mod arrivals;
+pub(crate) mod budgets;
 pub(crate) mod reconcile;
 pub(crate) mod reports;
 pub(crate) mod sampling;

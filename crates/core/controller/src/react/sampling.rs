@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use snic_domain::{CardId, TenantId, Timestamp};
-use snic_tables::{CardCounters, Ticket};
+use snic_tables::{CardCounters, RateLimiterRow, Ticket};
 
 use crate::place::{consolidation, contents, scaling, serving};
 use crate::protocol::{ControllerSettings, LogKind};
@@ -190,7 +190,7 @@ fn compute(core: &mut Core, id: &CardId, must_renew: bool) {
         core.loops.known_mut(id).renew(named, fairness, number, &mut core.dags);
     }
     load_other_cards(core, id);
-    core.loops.known_mut(id).step(&core.dags);
+    core.loops.known_mut(id).step(&core.dags, core.budgets.burst_off());
 }
 
 /// Tells a card's loop what its tenants may have on other cards: dominant shares are of all cards. Time
@@ -220,10 +220,11 @@ fn load_other_cards(core: &mut Core, id: &CardId) {
 
 /// Writes the rates of the last step into the target tables, where they differ.
 fn set_rates(core: &mut Core, id: &CardId) {
-    let Core { loops, dags, cards, .. } = core;
+    let Core { loops, dags, cards, budgets, .. } = core;
     let card = cards.known_mut(id);
     let counts = card.counts_packets();
-    loops.known_mut(id).set_rates(dags, counts, |row, bucket| card.put_bucket(row, bucket));
+    let put = |row, bucket: &RateLimiterRow| card.put_bucket(row, bucket);
+    loops.known_mut(id).set_rates(dags, budgets.burst_off(), counts, put);
 }
 
 /// A DAG is about to be served by other instances: its rate follows with the same commit.
@@ -272,6 +273,9 @@ fn apply_settings(core: &mut Core, tx: &mut Tx) {
     let settings = *core.policies.current();
     if before.consolidation != settings.consolidation {
         consolidation::begin_by_policy(core);
+    }
+    if before.budgets != settings.budgets {
+        core.usage.note_all_spenders();
     }
     if before.placement != settings.placement {
         core.cards.set_objective(settings.placement.objective);

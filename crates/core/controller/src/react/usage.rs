@@ -1,5 +1,6 @@
 //! Usage at the end of each event: where DAGs are now, whether their promises are kept, and an interval that is over.
 
+use crate::react::budgets;
 use crate::state::Core;
 use crate::store::tx::Tx;
 use crate::view::usage::{promise_state, rates};
@@ -24,4 +25,5 @@ pub(crate) fn follow(core: &mut Core, tx: &mut Tx) {
     for write in core.usage.close(now) {
         tx.put_usage(write);
     }
+    budgets::follow(core, tx);
 }

@@ -17,7 +17,7 @@ use crate::protocol::{Admission, BatchPlan, ControlError, DagBatch, Reply};
 use crate::request::lifecycle;
 use crate::state::Core;
 use crate::store::tx::Tx;
-use crate::view::quotas;
+use crate::view::{budgets, quotas};
 
 /// State to plan a batch on. Time O(state of the cards).
 pub(crate) fn snapshot(core: &Core, batch: &DagBatch) -> BatchSnapshot {
@@ -188,6 +188,7 @@ fn check_each(core: &Core, batch: &DagBatch) -> Vec<Result<Dag, ControlError>> {
         if configurations > 0 {
             lifecycle::check_configured(&name, configured, configurations)?;
         }
+        budgets::check_more(core, tenant)?;
         quotas::check_operations(core, tenant, added + 1)?;
         usage.add(dag.spec())?;
         configured += configurations;

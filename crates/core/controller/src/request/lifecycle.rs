@@ -17,7 +17,7 @@ use crate::state::dags::DagEntry;
 use crate::state::kept::Machine;
 use crate::store::records::{self, DAG_SPEC_BYTES_MAX, Placement};
 use crate::store::tx::Tx;
-use crate::view::{quotas, views};
+use crate::view::{budgets, quotas, views};
 
 /// No placement serves a DAG: there is nothing to go back to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,6 +103,7 @@ pub(crate) fn decide_new(
     }
     let dag = check_spec(core, &name.tenant, spec)?;
     check_quota(core, &name, dag.spec(), None)?;
+    budgets::check_more(core, &name.tenant)?;
     quotas::check_operation(core, &name.tenant)?;
     let admission = match placement::decide(core, &name, &dag) {
         Ok(admission) => admission,
@@ -215,6 +216,7 @@ pub(crate) fn update_dag(
 ) -> Result<Reply, ControlError> {
     let dag = check_spec(core, &name.tenant, spec)?;
     check_quota(core, name, dag.spec(), None)?;
+    budgets::check_bandwidth(core, name, dag.bandwidth())?;
     let entry = core.dags.known(name);
     let notes = &dag.spec().notes;
     if *dag.spec() == entry.spec().with_notes(notes.clone()) && entry.desired().is_some() {

@@ -1,15 +1,18 @@
 //! Tenants and bitstreams are registered and changed, and what depends on them follows.
 
+use std::sync::Arc;
+
 use snic_domain::{
-    Bitstream, BitstreamId, CardId, Digest, RegionId, Tenant, TenantId, TenantPatch,
+    Bitstream, BitstreamId, CardId, Digest, MonthBudget, RegionId, Tenant, TenantId, TenantPatch,
 };
 
 use crate::place::{contents, serving};
 use crate::protocol::{BitstreamView, Caller, ControlError, Reply, TenantView};
 use crate::request::vm_bindings;
 use crate::state::Core;
+use crate::state::usage::Usage;
 use crate::store::tx::Tx;
-use crate::view::images;
+use crate::view::{budgets, images};
 
 /// Creates a tenant. Rules remembered of a deleted tenant of the same name are not for the new one.
 pub(crate) fn create_tenant(
@@ -17,10 +20,21 @@ pub(crate) fn create_tenant(
     tx: &mut Tx,
     tenant: Tenant,
 ) -> Result<TenantView, ControlError> {
+    check_budget(core, Some(tenant.quota.month_budget))?;
     let view = core.registry.create_tenant(tx, tenant)?;
+    Usage::follow_tenant(core, &view.tenant.id);
     core.operations.retire(tx, &view.tenant.id);
     vm_bindings::retire(core, tx, &view.tenant.id);
     Ok(view)
+}
+
+/// # Errors
+/// A budget is set, and there are no prices.
+pub(crate) fn check_budget(core: &Core, budget: Option<MonthBudget>) -> Result<(), ControlError> {
+    match budget.is_some_and(|budget| !budget.is_unlimited()) {
+        true => budgets::check_prices(core.usage.prices().map(Arc::as_ref)),
+        false => Ok(()),
+    }
 }
 
 pub(crate) fn update_tenant(
@@ -30,7 +44,9 @@ pub(crate) fn update_tenant(
     patch: TenantPatch,
     etag: Option<&str>,
 ) -> Result<TenantView, ControlError> {
+    check_budget(core, patch.quota.and_then(|quota| quota.month_budget))?;
     let view = core.registry.update_tenant(tx, id, patch, etag)?;
+    Usage::follow_tenant(core, id);
     core.loops.all_changed();
     serving::reweigh(core, id);
     Ok(view)

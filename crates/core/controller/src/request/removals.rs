@@ -20,6 +20,7 @@ use crate::request::vm_bindings;
 use crate::state::Core;
 use crate::state::dags::DagEntry;
 use crate::state::operations::Removal;
+use crate::state::usage::Usage;
 use crate::store::tx::Tx;
 use crate::view::images;
 
@@ -276,6 +277,7 @@ fn remove_tenant(core: &mut Core, tx: &mut Tx, id: &TenantId) {
     }
     core.refused.forget(tx, |name| name.tenant == *id);
     core.registry.remove_tenant(tx, id);
+    Usage::follow_tenant(core, id);
     tx.emit(Change::TenantDeleted(id.clone()));
 }
 

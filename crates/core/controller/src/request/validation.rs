@@ -2,7 +2,7 @@
 
 use crate::place::classification;
 use crate::protocol::{Caller, Command, ControlError};
-use crate::request::managed;
+use crate::request::{managed, registrations};
 use crate::state::Core;
 
 /// Checks a command without carrying it out. DAGs have a dry run of their own, which says where they would go.
@@ -12,8 +12,12 @@ use crate::state::Core;
 pub(crate) fn check(core: &Core, caller: &Caller, command: Command) -> Result<(), ControlError> {
     managed::check(core, caller, &command)?;
     match command {
-        Command::CreateTenant(tenant) => core.registry.check_new_tenant(&tenant),
-        Command::UpdateTenant { id, weight, etag, .. } => {
+        Command::CreateTenant(tenant) => {
+            registrations::check_budget(core, Some(tenant.quota.month_budget))?;
+            core.registry.check_new_tenant(&tenant)
+        }
+        Command::UpdateTenant { id, weight, quota, etag, .. } => {
+            registrations::check_budget(core, quota.and_then(|quota| quota.month_budget))?;
             core.registry.check_tenant_update(&id, weight, etag.as_deref())
         }
         Command::CreateNtType(nt) => core.registry.check_new_nt(caller, &nt),

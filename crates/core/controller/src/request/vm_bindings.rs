@@ -20,7 +20,7 @@ use crate::state::Core;
 use crate::state::bindings::Renewal;
 use crate::state::kept::Machine;
 use crate::store::tx::Tx;
-use crate::view::{quotas, views};
+use crate::view::{budgets, quotas, views};
 
 /// Where a function is to lead, and by which card.
 struct FunctionPlace {
@@ -109,6 +109,7 @@ pub(crate) fn bind_vm(
 /// Refuses a binding that is one too many for its tenant, or whose rules' ids are taken.
 fn check_quotas(core: &Core, spec: &BindingSpec) -> Result<(), ControlError> {
     quotas::check_machine(core, &spec.tenant)?;
+    budgets::check_more(core, &spec.tenant)?;
     quotas::check_rules(core, &spec.tenant, spec.functions.into())?;
     for number in 0..usize::from(spec.functions) {
         let rule = own_rule(&spec.vm, number);

@@ -4,6 +4,7 @@
 //! over [`Core`], one module a concern; `cargo xtask tidy` checks which module may use which.
 
 pub(crate) mod bindings;
+pub(crate) mod budgets;
 pub(crate) mod card;
 pub(crate) mod dags;
 pub(crate) mod device_health;
@@ -32,6 +33,7 @@ use snic_tables::Ticket;
 
 use crate::protocol::ControllerSettings;
 use crate::state::bindings::Bindings;
+use crate::state::budgets::Budgets;
 use crate::state::card::{Cards, TableStep};
 use crate::state::dags::{DagEntry, Dags};
 use crate::state::epoch::CardLoops;
@@ -99,6 +101,8 @@ pub(crate) struct Core {
     pub suspects: FailureCounts,
     /// Usage of cards by DAGs.
     pub usage: Usage,
+    /// Budgets as they were last looked at.
+    pub budgets: Budgets,
     /// Planning of the event that is being handled, and what is put off.
     pub planning: Planning,
     tickets: Tickets,
@@ -131,6 +135,7 @@ impl Core {
             freed: FreedCapacity::default(),
             suspects: FailureCounts::default(),
             usage: Usage::default(),
+            budgets: Budgets::default(),
             planning: Planning::default(),
             tickets: Tickets::default(),
         }
@@ -158,6 +163,7 @@ impl Core {
         self.in_fleet = other.in_fleet;
         self.registry.declare_as(&other.registry);
         self.bindings.offer_as(&other.bindings);
+        self.usage.set_prices(other.usage.prices().cloned());
         self.tickets = Tickets(other.tickets.0);
     }
 

@@ -3,12 +3,13 @@
 mod functions;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use snic_domain::{Bandwidth, CardId, DagName, DagUid, TenantId, Timestamp, VmId};
+use snic_domain::{Bandwidth, CardId, DagName, DagUid, Tenant, TenantId, Timestamp, VmId};
 use snic_tables::{CardCounters, DagRow, Table};
 use snic_usage::{
-    Account, AccountKey, Book, BreakCause, PromiseState, PromiseTimes, Retention, UsageRates,
-    UsageReading, UsageRecord, UsageWrite,
+    Account, AccountKey, Book, BreakCause, Money, Prices, PromiseState, PromiseTimes, Retention,
+    UsageRates, UsageReading, UsageRecord, UsageWrite,
 };
 
 use crate::protocol::BindingRecord;
@@ -54,6 +55,9 @@ impl Usage {
         };
         let on_card: Vec<(CardId, DagName, UsageRates)> =
             core.dags.iter().filter_map(rated).collect();
+        let all: Vec<TenantId> =
+            core.registry.tenants_after(None).map(|view| view.tenant.id).collect();
+        all.iter().for_each(|tenant| Self::follow_tenant(core, tenant));
         let Core { usage, dags, .. } = core;
         let all: BTreeSet<(&CardId, DagUid)> =
             on_card.iter().map(|(card, name, _)| (card, dags.known(name).uid())).collect();
@@ -75,6 +79,14 @@ impl Usage {
         for uid in usage.book.promised().into_iter().filter(|uid| !known.contains(uid)) {
             usage.book.set_promise(now, uid, None, None);
         }
+    }
+
+    /// A tenant is new, different or gone: what it spends is followed if it has a budget. Time O(its accounts) where it has one.
+    pub fn follow_tenant(core: &mut Core, tenant: &TenantId) {
+        let record = core.registry.tenant(tenant);
+        let budgeted = record.filter(|record| !record.tenant.quota.month_budget.is_unlimited());
+        let born = budgeted.map(|record| record.created.as_nanos() / 1_000_000_000);
+        core.usage.track_spending(tenant, born);
     }
 
     /// Times of promises since the start, by tenant.
@@ -226,6 +238,46 @@ impl Usage {
         self.book.read(id, &reading, is_active);
     }
 
+    /// Has these prices be those of all that is computed from now on. Time O(accounts of tenants with a budget).
+    pub fn set_prices(&mut self, prices: Option<Arc<Prices>>) {
+        self.book.set_prices(prices);
+    }
+
+    /// The prices that it computes with.
+    pub fn prices(&self) -> Option<&Arc<Prices>> {
+        self.book.prices()
+    }
+
+    /// Follows what a tenant spends that was created in this second; with `None` it is followed no more. Time O(its accounts).
+    fn track_spending(&mut self, tenant: &TenantId, born: Option<u64>) {
+        if self.book.tracks_spending(tenant) != born {
+            self.book.track_spending(tenant, born);
+        }
+        if born.is_some() {
+            self.book.note_spender(tenant);
+        }
+    }
+
+    /// Money that a tenant has spent this month; `None` without a budget or prices.
+    pub fn spent(&self, tenant: &TenantId) -> Option<Money> {
+        self.book.spent(tenant)
+    }
+
+    /// The month of what is spent: its first second, and that of the next month.
+    pub const fn month(&self) -> (u64, u64) {
+        self.book.month()
+    }
+
+    /// Takes the tenants whose budgets are to be looked at.
+    pub fn take_spenders(&mut self) -> BTreeSet<TenantId> {
+        self.book.take_spenders()
+    }
+
+    /// Has all budgets be looked at.
+    pub fn note_all_spenders(&mut self) {
+        self.book.note_all_spenders();
+    }
+
     /// Closes the interval if it is over; gives what is to be stored.
     pub fn close(&mut self, now: Timestamp) -> Vec<UsageWrite> {
         self.book.close(now, &self.retention);
@@ -282,6 +334,14 @@ impl Usage {
         };
         if let Some((name, _)) = self.promised.iter().find(|of| !is_of(of)) {
             return Err(format!("the promise of {name} is tracked, and there is no such DAG"));
+        }
+        for view in core.registry.tenants_after(None) {
+            let Tenant { id, quota, .. } = &view.tenant;
+            let born = view.created.as_nanos() / 1_000_000_000;
+            let due = (!quota.month_budget.is_unlimited()).then_some(born);
+            if self.book.tracks_spending(id) != due {
+                return Err(format!("{id} has a budget and is not followed, or has none and is"));
+            }
         }
         if self.functions != FunctionsByDag::of(core.bindings.all()) {
             return Err("functions are counted that no machine has".to_owned());

@@ -113,8 +113,11 @@ fn sum_up(tx: &mut Tx) {
         sums.push((kind, card, regions, text));
     }
     for (kind, card, regions, text) in sums {
-        let about =
-            LogSubject { card: card.as_ref(), regions: regions.into_iter().collect(), dag: None };
+        let about = LogSubject {
+            card: card.as_ref(),
+            regions: regions.into_iter().collect(),
+            ..LogSubject::default()
+        };
         tx.note(kind, about, text);
     }
 }

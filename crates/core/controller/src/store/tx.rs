@@ -242,6 +242,7 @@ impl Tx {
             at: self.now,
             kind,
             dag: about.dag.cloned(),
+            account: about.tenant.cloned(),
             card: about.card.cloned(),
             regions: about.regions,
             text,
@@ -263,6 +264,8 @@ impl Tx {
 #[derive(Debug, Default)]
 pub(crate) struct LogSubject<'a> {
     pub dag: Option<&'a DagName>,
+    /// Tenant, where it is about none of its DAGs.
+    pub tenant: Option<&'a TenantId>,
     pub card: Option<&'a CardId>,
     pub regions: Vec<RegionId>,
 }

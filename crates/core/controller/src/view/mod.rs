@@ -4,6 +4,7 @@
 //!
 //! **Invariant.** A tenant cannot tell another tenant's resource from one that does not exist.
 
+pub(crate) mod budgets;
 pub(crate) mod card_picture;
 pub(crate) mod diagnosis;
 pub(crate) mod guards;

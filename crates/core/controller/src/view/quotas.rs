@@ -5,6 +5,7 @@ use snic_domain::TenantId;
 
 use crate::protocol::{ControlError, TenantView};
 use crate::state::Core;
+use crate::view::budgets;
 
 /// A tenant's view with all that it uses.
 pub(crate) fn with_usage(core: &Core, mut view: TenantView) -> TenantView {
@@ -13,6 +14,7 @@ pub(crate) fn with_usage(core: &Core, mut view: TenantView) -> TenantView {
     view.usage.machines = core.bindings.live_of(id);
     view.usage.operations = core.operations.open_of(id);
     view.usage.threads = core.dags.threads_of(id);
+    view.spending = budgets::spending(core, id);
     view
 }
 

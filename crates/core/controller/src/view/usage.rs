@@ -16,14 +16,10 @@ use crate::view::status::{ADOPTING, UNCONFIGURED};
 pub(crate) fn usage(core: &Core, tenant: Option<&TenantId>) -> UsageView {
     let born = tenant.and_then(|id| core.registry.tenant(id));
     let born = born.map_or(0, |record| record.created.as_nanos() / 1_000_000_000);
-    let is_seen = |account: &Account| {
-        account.begun() > born
-            || account.begun() == born && account.ended().is_none_or(|ended| ended > born)
-    };
     let accounts = match tenant {
         None => core.usage.accounts().map(|(key, account)| view(key, account)).collect(),
         Some(tenant) => {
-            let own = core.usage.accounts_of(tenant).filter(|(_, account)| is_seen(account));
+            let own = core.usage.accounts_of(tenant).filter(|(_, account)| account.is_since(born));
             own.map(|(key, account)| view(key, account)).collect()
         }
     };

@@ -10,6 +10,7 @@ mod batches;
 mod bills;
 mod bindings;
 mod bounded;
+mod budgets;
 mod cards;
 mod catalogue;
 mod configurations;

@@ -110,7 +110,7 @@ fn memory_quota(name: &str, memory_max: ByteSize) -> Command {
     }
 }
 
-fn batch(name: &str, chains: [&str; 2]) -> DagBatch {
+pub fn batch(name: &str, chains: [&str; 2]) -> DagBatch {
     let new = |(n, chain): (usize, &str)| {
         let id = DagId::new(&format!("batch{n}")).expect("a label");
         NewDag { id, spec: spec(chain, 5) }

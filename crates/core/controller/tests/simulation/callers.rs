@@ -76,8 +76,9 @@ fn check_names(own: &TenantId, known: &BTreeSet<String>, said: &impl Debug) {
 /// An event is visible to the tenant that it concerns and to operators, and names no other tenant.
 pub fn check_entry(entry: &LogEntry) {
     assert_eq!(entry.is_visible_to(&operator()), !entry.is_detail);
+    let of = entry.dag.as_ref().map(|dag| &dag.tenant).or(entry.account.as_ref());
     for own in (0..TENANTS).map(tenant) {
-        let about = entry.dag.as_ref().is_some_and(|dag| dag.tenant == own);
+        let about = of == Some(&own);
         assert_eq!(entry.is_visible_to(&Caller::Tenant(own.clone())), about, "{own}: {entry:?}");
         if about {
             check_names(&own, &BTreeSet::from([own.to_string()]), entry);
@@ -115,12 +116,12 @@ pub fn check_lists(controller: &Controller) {
         assert_eq!(paged, ids.into_iter().collect());
 
         let all = controller.log_before(&staff, None);
-        let all = all.filter(|entry| entry.dag.as_ref().is_some_and(|dag| dag.tenant == own));
+        let all = all.filter(|entry| entry.tenant() == Some(&own));
         // What one cause did to several DAGs is one entry for operators, and one for each DAG for its tenant.
         let seen = controller.log_before(&caller, None);
         assert!(
             seen.filter(|entry| !entry.is_detail).eq(all),
-            "{own}: the decisions about its DAGs"
+            "{own}: the decisions about it and its DAGs"
         );
         let mut details = controller.log_before(&caller, None).filter(|entry| entry.is_detail);
         let is_about_own =

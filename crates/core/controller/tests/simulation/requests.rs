@@ -4,7 +4,7 @@ use rand::Rng;
 use rand::seq::IndexedRandom;
 use snic_controller::{DagBatch, NewDag};
 use snic_domain::{
-    Bandwidth, ByteSize, DagId, DagName, DagSpec, Edge, FormPreference, Node, NodeId,
+    Bandwidth, ByteSize, DagId, DagName, DagSpec, Edge, FormPreference, MonthBudget, Node, NodeId,
     NtConfiguration, NtTypeId, Quota, TenantId,
 };
 
@@ -19,8 +19,11 @@ pub fn random_quota(world: &mut World) -> Quota {
     let mut either = |small: std::ops::RangeInclusive<u64>, large: u64| {
         if world.rng.random_bool(0.5) { world.rng.random_range(small) } else { large }
     };
+    let dags_max = either(1..=4, 64) as u32;
+    let budget = if dags_max == 64 { u64::MAX } else { 1_000_000 * u64::from(dags_max - 1) };
     Quota {
-        dags_max: either(1..=4, 64) as u32,
+        dags_max,
+        month_budget: MonthBudget::from_micros(budget),
         bandwidth_max: Bandwidth::from_gbps(either(4..=30, 1_000)),
         memory_max: ByteSize::from_mib(either(2..=9, 4_096)),
         rules_max: either(1..=6, 256) as u32,

@@ -17,9 +17,9 @@ use rand_chacha::ChaCha8Rng;
 use snic_bitstream::build_test;
 use snic_card_sim::{Faults, MemoryAccess, SimCard, Sizes, SourceId, TrafficSource};
 use snic_controller::{
-    CallId, CardCommand, CardReport, Change, ConsolidationSettings, ControlError, Controller,
-    ControllerSettings, Effect, Event, LOOKS_OF_AN_EVENT, LogEntry, LogKind, NumberedBatch, Outbox,
-    RecordWrite, Reply,
+    BudgetAction, BudgetPolicy, CallId, CardCommand, CardReport, Change, ConsolidationSettings,
+    ControlError, Controller, ControllerSettings, Effect, Event, LOOKS_OF_AN_EVENT, LogEntry,
+    LogKind, NumberedBatch, Outbox, RecordWrite, Reply,
 };
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles,
@@ -29,6 +29,7 @@ use snic_domain::{
 use snic_ports::driver::{Deadlines, Session};
 use snic_ports::store::RECORD_BYTES_MAX;
 use snic_tables::{DropCause, InstanceRow, Table, TableImage, Ticket};
+use snic_usage::Prices;
 
 /// NT types of the simulated catalogue: name, Gbit/s, latency in cycles.
 const NTS: [(&str, u64, u64); 5] =
@@ -279,7 +280,11 @@ impl World {
         // In every other run DAGs are moved together by themselves, as fast as they come and go.
         let after = rng.random_bool(0.5).then(|| Duration::from_millis(rng.random_range(1..=20)));
         let consolidation = ConsolidationSettings { after, ..ConsolidationSettings::default() };
-        let settings = ControllerSettings { consolidation, ..ControllerSettings::default() };
+        // Budgets are spent at once; what is promised is kept over them, with burst and without.
+        let at_limit = if seed % 2 == 0 { BudgetAction::BurstOff } else { BudgetAction::Nothing };
+        let budgets = BudgetPolicy { at_limit, ..BudgetPolicy::default() };
+        let settings =
+            ControllerSettings { consolidation, budgets, ..ControllerSettings::default() };
         let controller = recover(settings, &BTreeMap::new(), Timestamp::ZERO);
         let mut world = Self {
             rng,
@@ -742,6 +747,13 @@ fn new_card(profile: &CardProfile, seed: u64, has_windows: bool) -> SimCard {
     card
 }
 
+/// A gigabit costs 1.
+fn prices() -> Arc<Prices> {
+    let text = "currency = \"EUR\"\nprovider = \"Example\"\n[[versions]]\nname = \"a\"\nfrom = 1970-01-01T00:00:00Z\n\
+                prices = { promised_gigabits = \"1\" }";
+    Arc::new(Prices::parse(text).expect("they are valid"))
+}
+
 fn recover(
     settings: ControllerSettings,
     durable: &BTreeMap<String, Vec<u8>>,
@@ -751,5 +763,6 @@ fn recover(
     let controller = Controller::recover(settings, records, 7, now);
     let mut controller = controller.expect("our own records are readable");
     controller.declare_functions(card_id(), FUNCTIONS);
+    controller.declare_prices(Some(prices()));
     controller
 }

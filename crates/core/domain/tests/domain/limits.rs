@@ -5,15 +5,17 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use snic_domain::limits::{CHAIN_SLOTS_MAX, DAG_ROWS, REGIONS_MAX, STAGE_ROWS};
 use snic_domain::{
-    Area, Bandwidth, ByteSize, CardModel, CardProfile, Cycles, Quota, RegionId, RegionKind,
-    RegionPass, RegionProfile, SaveArea,
+    Area, Bandwidth, ByteSize, CardModel, CardProfile, Cycles, MonthBudget, Quota, RegionId,
+    RegionKind, RegionPass, RegionProfile, SaveArea,
 };
 
 fn quota() -> impl Strategy<Value = Quota> {
     let small = || prop_oneof![Just(64), Just(256), 0..1_000_u32];
     let first = (small(), any::<u64>(), small(), any::<u64>(), any::<u64>());
     let later = (small(), small(), small(), small(), small());
-    (first, later).prop_map(|(first, later)| Quota {
+    let budget = prop_oneof![Just(u64::MAX), any::<u64>()].prop_map(MonthBudget::from_micros);
+    (first, later, budget).prop_map(|(first, later, month_budget)| Quota {
+        month_budget,
         dags_max: first.0,
         bandwidth_max: Bandwidth::from_bps(first.1),
         bitstreams_max: first.2,

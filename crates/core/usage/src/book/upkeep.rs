@@ -47,6 +47,7 @@ impl Book {
         }
         for key in gone {
             self.remove(&key);
+            self.writes.push(UsageWrite::Remove(UsageKey::Month(key.clone())));
             self.writes.push(UsageWrite::Remove(UsageKey::Account(key)));
         }
     }
@@ -64,6 +65,7 @@ impl Book {
         if ended != counted {
             return Err(format!("{ended} accounts have ended, {counted} are counted"));
         }
+        self.check_spending()?;
         self.check_due()
     }
 

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use prost_types::FieldMask;
 use snic_domain::limits::TENANT_WEIGHT_MAX;
-use snic_domain::{Bandwidth, ByteSize, Quota, QuotaPatch, Tenant, TenantId, TenantPatch};
+use snic_domain::{
+    Bandwidth, ByteSize, MonthBudget, Quota, QuotaPatch, Tenant, TenantId, TenantPatch,
+};
 
 use super::mask::Mask;
 use super::{FieldProblem, Problems, notes};
@@ -28,6 +30,7 @@ const SETTABLE: &[&str] = &[
     "quota.machines_max",
     "quota.operations_max",
     "quota.threads_max",
+    "quota.month_budget_micros",
     "labels",
     "description",
 ];
@@ -71,6 +74,7 @@ fn bounds(quota: v1::Quota, rest: Quota) -> Quota {
         machines_max: quota.machines_max.unwrap_or(rest.machines_max),
         operations_max: quota.operations_max.unwrap_or(rest.operations_max),
         threads_max: quota.threads_max.unwrap_or(rest.threads_max),
+        month_budget: quota.month_budget_micros.map_or(rest.month_budget, MonthBudget::from_micros),
     }
 }
 
@@ -102,7 +106,8 @@ pub fn patch(tenant: &v1::Tenant, mask: Option<&FieldMask>) -> Result<TenantPatc
         rules_max: rules_max,
         machines_max: machines_max,
         operations_max: operations_max,
-        threads_max: threads_max
+        threads_max: threads_max,
+        month_budget: month_budget_micros
     );
     let mut problems = Problems::default();
     let noted = (&tenant.labels, tenant.description.as_str());
@@ -111,7 +116,7 @@ pub fn patch(tenant: &v1::Tenant, mask: Option<&FieldMask>) -> Result<TenantPatc
     Ok(TenantPatch { weight, quota: (quota != QuotaPatch::default()).then_some(quota), notes })
 }
 
-/// Converts a quota; every limit is set.
+/// Converts a quota; every limit is set but a budget that is none.
 pub const fn quota_to_wire(quota: &Quota) -> v1::Quota {
     v1::Quota {
         dags_max: Some(quota.dags_max),
@@ -124,5 +129,6 @@ pub const fn quota_to_wire(quota: &Quota) -> v1::Quota {
         machines_max: Some(quota.machines_max),
         operations_max: Some(quota.operations_max),
         threads_max: Some(quota.threads_max),
+        month_budget_micros: quota.month_budget.micros(),
     }
 }

@@ -6,9 +6,9 @@ use prost_types::FieldMask;
 use rstest::rstest;
 use snic_domain::{
     Area, Bandwidth, BitstreamId, ByteSize, CardAffinity, CardId, Cycles, DagId, DagName, DagSpec,
-    Edge, FormPreference, Instance, Mapping, Match, MemoryTraffic, Node, NodeId, NtType, NtTypeId,
-    Prefix, Quota, RegionId, RegionKind, Rule, RuleId, Slot, Stage, Tenant, TenantId, Traffic,
-    VirtualChain,
+    Edge, FormPreference, Instance, Mapping, Match, MemoryTraffic, MonthBudget, Node, NodeId,
+    NtType, NtTypeId, Prefix, Quota, RegionId, RegionKind, Rule, RuleId, Slot, Stage, Tenant,
+    TenantId, Traffic, VirtualChain,
 };
 use tonic_types::StatusExt as _;
 
@@ -328,6 +328,21 @@ fn a_quota_changes_where_the_mask_says() {
     assert_eq!(read(Some(&["quota"])), (None, Some(whole)));
     assert_eq!(read(Some(&["*"])), (Some(5), Some(whole)));
     assert_eq!(tenant::quota_to_wire(&whole).dags_max, Some(1));
+    assert_eq!(tenant::quota_to_wire(&whole).month_budget_micros, None, "there is none");
+}
+
+#[test]
+fn a_budget_is_set_and_taken_away_by_the_mask() {
+    let read = |micros: Option<u64>| {
+        let quota = v1::Quota { month_budget_micros: micros, ..Default::default() };
+        let wire = v1::Tenant { quota: Some(quota), ..Default::default() };
+        let patch = tenant::patch(&wire, Some(&paths(&["quota.month_budget_micros"])));
+        patch.expect("valid").quota.expect("it is named").month_budget
+    };
+    assert_eq!(read(Some(5)), Some(MonthBudget::from_micros(5)));
+    assert_eq!(read(None), Some(MonthBudget::UNLIMITED));
+    let quota = Quota { month_budget: MonthBudget::from_micros(5), ..Quota::default() };
+    assert_eq!(tenant::quota_to_wire(&quota).month_budget_micros, Some(5));
 }
 
 #[test]

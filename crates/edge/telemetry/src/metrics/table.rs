@@ -57,6 +57,10 @@ pub enum Metric {
     PromiseBroken,
     /// Part of the time in which promises are to be kept, 0 to 1.
     PromiseObjective,
+    /// Money that a tenant with a budget has spent this month, in the currency of the prices. By tenant.
+    BudgetSpent,
+    /// Money that a tenant may spend in a month. By tenant.
+    BudgetLimit,
     /// Dominant share of a tenant, 0 to 1. By card, tenant, and `space` or `time`.
     DominantShare,
     /// Epochs in which rates were set. By card.
@@ -137,7 +141,7 @@ pub enum Metric {
 pub(super) type Row = (Metric, &'static str, &'static str, &'static str, bool);
 
 /// All of [`Metric`].
-pub(super) const TABLE: [Row; 63] = [
+pub(super) const TABLE: [Row; 65] = [
     (Metric::CardUp, "snic.card.up", "{card}", "1 if the card answers", false),
     (
         Metric::RegionState,
@@ -188,6 +192,8 @@ pub(super) const TABLE: [Row; 63] = [
     (Metric::PromiseUnknown, "snic.promise.unknown", "s", "Time with an unknown promise", true),
     (Metric::PromiseBroken, "snic.promise.broken", "s", "Time with a broken promise", true),
     (Metric::PromiseObjective, "snic.promise.objective", "1", "Objective of promises", false),
+    (Metric::BudgetSpent, "snic.budget.spent", "{currency}", "Money spent this month", false),
+    (Metric::BudgetLimit, "snic.budget.limit", "{currency}", "Budget of a month", false),
     (Metric::DominantShare, "snic.tenant.dominant_share", "1", "Dominant share of a tenant", false),
     (Metric::Epochs, "snic.loop.epochs", "{epoch}", "Epochs in which rates were set", true),
     (Metric::Overruns, "snic.loop.overruns", "{sample}", "Samples skipped", true),

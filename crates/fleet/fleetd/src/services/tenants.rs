@@ -4,8 +4,9 @@ use snic_api::convert::{id, name, tenant};
 use snic_api::error::ApiError;
 use snic_api::page::Query;
 use snic_api::v1;
+use snic_api::v1::ErrorReason;
 use snic_api::v1::tenant_service_server::TenantService;
-use snic_domain::TenantId;
+use snic_domain::{MonthBudget, TenantId};
 use snic_fleet::protocol::{
     FleetCommand, FleetItem, FleetList, FleetName, FleetReply, FleetTenant, FleetUsage,
     ProjectChange,
@@ -27,6 +28,16 @@ fn of_item(item: FleetItem) -> Result<FleetTenant, ApiError> {
     }
 }
 
+/// # Errors
+/// There is a budget.
+fn check_budget(budget: MonthBudget) -> Result<(), ApiError> {
+    if budget.is_unlimited() {
+        return Ok(());
+    }
+    let text = "a fleet has no budgets: each host counts what its cards serve, and knows nothing of the others; leave it out";
+    Err(ApiError::in_field(ErrorReason::InvalidField, "tenant.quota.month_budget_micros", text))
+}
+
 #[tonic::async_trait]
 impl TenantService for Services {
     async fn create_tenant(
@@ -37,6 +48,7 @@ impl TenantService for Services {
         let request = request.into_inner();
         let id = id("tenant_id", &request.tenant_id).map_err(ApiError::from)?;
         let tenant = tenant::tenant(id, request.tenant.as_ref())?;
+        check_budget(tenant.quota.month_budget)?;
         let repeat = repeat_of(&request.request_id)?;
         let name = FleetName::Tenant(tenant.id.clone());
         let command = FleetCommand::CreateTenant { tenant, project: None };
@@ -88,6 +100,7 @@ impl TenantService for Services {
         let wanted = request.tenant.ok_or_else(|| ApiError::required("tenant"))?;
         let id = name::tenant("tenant.name", &wanted.name).map_err(ApiError::from)?;
         let patch = tenant::patch(&wanted, request.update_mask.as_ref())?;
+        check_budget(patch.quota.and_then(|quota| quota.month_budget).unwrap_or_default())?;
         let (project, etag) = (ProjectChange::Keep, etag(&wanted.etag));
         let name = FleetName::Tenant(id.clone());
         let command = FleetCommand::UpdateTenant { tenant: id, patch, project, etag };

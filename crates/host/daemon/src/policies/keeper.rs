@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use snic_fleet::protocol::{HostPolicies, Numbered, PolicyFiles};
 use snic_server::shell::ControlPlane;
 
-use super::Policies;
+use super::{Policies, PriceFile};
 
 /// The policies of a running daemon. Cheap to clone.
 #[derive(Clone)]
@@ -13,13 +13,14 @@ pub struct PolicyKeeper(Arc<KeeperState>);
 
 struct KeeperState {
     policies: Mutex<Policies>,
+    prices: PriceFile,
     plane: ControlPlane,
 }
 
 impl PolicyKeeper {
     /// For this control plane, which has them already.
-    pub fn new(policies: Policies, plane: ControlPlane) -> Self {
-        Self(Arc::new(KeeperState { policies: Mutex::new(policies), plane }))
+    pub fn new(policies: Policies, prices: PriceFile, plane: ControlPlane) -> Self {
+        Self(Arc::new(KeeperState { policies: Mutex::new(policies), prices, plane }))
     }
 
     /// Reads all files again; what is invalid is an event, and what was accepted last stays.
@@ -56,7 +57,10 @@ impl PolicyKeeper {
     /// Number of files that were rejected.
     fn follow(&self, policies: &mut Policies) -> usize {
         let (now, rejected) = policies.read();
+        let (prices, wrong) = self.0.prices.read();
+        let rejected: Vec<String> = rejected.into_iter().chain(wrong).collect();
         let count = rejected.len();
+        self.0.plane.set_prices(prices);
         self.0.plane.set_policies(Ok(now));
         rejected.into_iter().for_each(|reason| self.0.plane.set_policies(Err(reason)));
         count

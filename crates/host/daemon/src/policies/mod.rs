@@ -4,6 +4,7 @@
 mod authorization;
 mod fleet_files;
 mod keeper;
+mod price_file;
 mod reload;
 
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use snic_policies::{CONTRADICTING, InvalidPolicyText, PolicyText, PolicyTexts, S
 pub use authorization::{AuthorizationFiles, check as check_authorization};
 pub use fleet_files::names as fleet_file_names;
 pub use keeper::PolicyKeeper;
+pub use price_file::PriceFile;
 pub use reload::{Reloader, watch};
 
 use fleet_files::FleetFiles;

@@ -41,6 +41,7 @@ use snic_ports::device::DeviceMonitor;
 use snic_ports::driver::Deadlines;
 use snic_ports::store::{Store, StoreError};
 use snic_telemetry::trace::Trace;
+use snic_usage::Prices;
 use tokio::sync::{broadcast, oneshot};
 
 use actor::Actor;
@@ -362,6 +363,11 @@ impl ControlPlane {
             Err(reason) => Event::SettingsRefused { reason },
         };
         self.messages.send(Message::Event(event));
+    }
+
+    /// Has these prices count for budgets from now on. `None`: there are none.
+    pub fn set_prices(&self, prices: Option<Arc<Prices>>) {
+        self.messages.send(Message::Event(Event::PricesChanged(prices)));
     }
 
     /// Has these keys count for all bitstreams from now on. `None`: what was found at each upload does.

@@ -25,6 +25,7 @@ pub(super) const fn word(event: &Event) -> &'static str {
         Event::Tick => "tick",
         Event::Sample => "sample due",
         Event::KeysChanged(_) => "keys changed",
+        Event::PricesChanged(_) => "prices",
         Event::Settings(_) | Event::SettingsRefused { .. } | Event::AuthorizationChanged { .. } => {
             "policies"
         }

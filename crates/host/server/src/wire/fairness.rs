@@ -152,7 +152,9 @@ const fn severity(kind: LogKind) -> Severity {
         | LogKind::Overrun
         | LogKind::OddCounters
         | LogKind::MemoryFault
-        | LogKind::StateKept => Severity::Warning,
+        | LogKind::StateKept
+        | LogKind::BudgetWarning
+        | LogKind::BudgetReached => Severity::Warning,
         LogKind::ScaleOut
         | LogKind::PreLaunch
         | LogKind::ScaleIn
@@ -171,7 +173,8 @@ const fn severity(kind: LogKind) -> Severity {
         | LogKind::Cordoned
         | LogKind::Uncordoned
         | LogKind::DrainStarted
-        | LogKind::DrainEnded => Severity::Info,
+        | LogKind::DrainEnded
+        | LogKind::BudgetFreed => Severity::Info,
     }
 }
 
@@ -207,6 +210,9 @@ pub(crate) fn event(entry: &LogEntry) -> v1::Event {
         LogKind::Uncordoned => Kind::Uncordoned,
         LogKind::DrainStarted => Kind::DrainStarted,
         LogKind::DrainEnded => Kind::DrainEnded,
+        LogKind::BudgetWarning => Kind::BudgetWarning,
+        LogKind::BudgetReached => Kind::BudgetReached,
+        LogKind::BudgetFreed => Kind::BudgetFreed,
     };
     v1::Event {
         number: entry.number,

@@ -611,6 +611,11 @@ fn invalid_resources() -> Vec<(&'static str, Json, ErrorReason)> {
         ("CreateTenant", json!({"tenant_id": "acme"}), Is::ResourceExists),
         ("CreateTenant", json!({"tenant_id": "x", "tenant": {"weight": 2000}}), Is::InvalidField),
         ("UpdateTenant", tenant(json!({"weight": 2000})), Is::InvalidField),
+        (
+            "UpdateTenant",
+            tenant(json!({"quota": {"month_budget_micros": 1}})), // There are no prices.
+            Is::InvalidField,
+        ),
         ("UpdateTenant", tenant(json!({"weight": 2, "etag": "stale"})), Is::EtagMismatch),
         (
             "UpdateTenant",

@@ -2,6 +2,7 @@
 //!
 //! Where a card's limits are passed there is no engine, and all DAGs keep the rates that they have.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use snic_domain::{Bandwidth, DagName, TenantId, Timestamp};
@@ -147,8 +148,8 @@ impl CardEngine {
         }
     }
 
-    /// Computes with the loads of the DAGs as they are known now.
-    pub fn step(&mut self, dags: &Dags) {
+    /// Computes with the loads of the DAGs as they are known now, those of the tenants in `burst_off` up to their promises.
+    pub fn step(&mut self, dags: &Dags, burst_off: &BTreeSet<TenantId>) {
         let Some(engine) = &mut self.engine else {
             return; // Too much for an engine: all keep what they have.
         };
@@ -159,6 +160,9 @@ impl CardEngine {
             if let Some(entry) = entry.filter(|e| e.meter().flow_of(self.number) == Some(at)) {
                 // Before its load is known a DAG counts as sending what it was promised.
                 *load = entry.meter().load().unwrap_or(entry.spec().bandwidth);
+                if !burst_off.is_empty() && burst_off.contains(&entry.name().tenant) {
+                    *load = (*load).min(engine.topology().flows[at].admitted);
+                }
             }
         }
         engine.step(&self.loads);
@@ -211,10 +215,11 @@ impl CardEngine {
     }
 
     /// Notes the rates of the last step in the meters; `put` is given the token buckets that differ, by
-    /// their row. `counts` says whether the card counts packets.
+    /// their row. `counts` says whether the card counts packets. DAGs of the tenants in `burst_off` get what they are promised.
     pub fn set_rates(
         &mut self,
         dags: &mut Dags,
+        burst_off: &BTreeSet<TenantId>,
         counts: bool,
         mut put: impl FnMut(u16, &RateLimiterRow),
     ) {
@@ -241,6 +246,8 @@ impl CardEngine {
             // What its threads do not serve would wait for them.
             let most = most.map(|most| Bandwidth::from_bps(u64::from(most.kbps()) * 1_000));
             let new = most.map_or(new, |most| new.min(most)).max(promised);
+            let is_off = !burst_off.is_empty() && burst_off.contains(&entry.name().tenant);
+            let new = if is_off { promised } else { new };
             // A small difference is not worth a row: packets on either side of a sample make as much. The way back to the
             // promise is written however small it is. Left out, a DAG would keep a little of what was lent to it, and the
             // sum of all buckets could stay over what the card serves.

@@ -234,9 +234,9 @@ impl CardLoop {
         self.engine.set_elsewhere(of);
     }
 
-    /// Computes with the loads of the DAGs as they are known now.
-    pub fn step(&mut self, dags: &Dags) {
-        self.engine.step(dags);
+    /// Computes with the loads of the DAGs as they are known now, those of some tenants up to their promises.
+    pub fn step(&mut self, dags: &Dags, burst_off: &BTreeSet<TenantId>) {
+        self.engine.step(dags, burst_off);
     }
 
     /// Result of the last step; `None` before the first.
@@ -260,14 +260,15 @@ impl CardLoop {
     }
 
     /// Notes the rates of the last step in the meters; `put` is given the token buckets that differ, by
-    /// their row. `counts` says whether the card counts packets.
+    /// their row. `counts` says whether the card counts packets. DAGs of the tenants in `burst_off` get what they are promised.
     pub fn set_rates(
         &mut self,
         dags: &mut Dags,
+        burst_off: &BTreeSet<TenantId>,
         counts: bool,
         put: impl FnMut(u16, &RateLimiterRow),
     ) {
-        self.engine.set_rates(dags, counts, put);
+        self.engine.set_rates(dags, burst_off, counts, put);
     }
 
     /// Whether it is time to set rates; a sample that comes a little early counts.

@@ -74,6 +74,7 @@ impl Registry {
             created: record.created,
             updated: record.updated,
             fleet_number: record.fleet_number,
+            spending: None,
         }
     }
 

@@ -165,7 +165,7 @@ fn all() -> Vec<Record> {
     records
 }
 
-fn of_usage() -> [Record; 6] {
+fn of_usage() -> [Record; 7] {
     [
         usage("usage-open/closed", "1700000000"),
         usage(
@@ -179,6 +179,10 @@ fn of_usage() -> [Record; 6] {
         usage(
             "usage-open/accounts/card0/dag/00001c03",
             r#"{"tenant":"acme","dag":"web","begun":1700000000,"remainders":{"life":1,"promised":2,"regions":3},"open":[0,5,32,6],"fine":[]}"#,
+        ),
+        usage(
+            "usage-open/months/card0/dag/00001c03",
+            r#"{"month":1698796800,"parts":[[1698796800,[0,5,4,6]]]}"#,
         ),
         usage("usage-open/pages/card0/rest/acme/m", "[60,60,8,500]"),
         usage("usage/card0/dag/00001c03/f/001700000040", "[1700000040,10,8,500]"),
@@ -227,6 +231,7 @@ fn keys_stay_as_they_are() {
             "usage-open/cards/card0",
             "usage-open/rows/card0/0003",
             "usage-open/accounts/card0/dag/00001c03",
+            "usage-open/months/card0/dag/00001c03",
             "usage-open/pages/card0/rest/acme/m",
             "usage/card0/dag/00001c03/f/001700000040",
         ]

@@ -15,6 +15,7 @@ pub(super) fn encode(record: &UsageRecord) -> serde_json::Result<Vec<u8>> {
         UsageRecord::OpenPage(_, _, page) | UsageRecord::FullPage(_, _, page) => {
             serde_json::to_vec(page)
         }
+        UsageRecord::Month(_, usage) => serde_json::to_vec(usage),
     }
 }
 
@@ -40,6 +41,7 @@ pub(super) fn parse(key: &str, value: &[u8]) -> Result<UsageRecord, InvalidRecor
         UsageKey::OpenPage(account, level) => {
             UsageRecord::OpenPage(account, level, read(key, value)?)
         }
+        UsageKey::Month(account) => UsageRecord::Month(account, read(key, value)?),
         UsageKey::FullPage(account, level, _) => {
             UsageRecord::FullPage(account, level, read(key, value)?)
         }

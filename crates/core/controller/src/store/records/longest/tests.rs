@@ -481,8 +481,10 @@ fn of_usage(of: &Lengths) -> Vec<Record> {
         "remainders": {"life": u64::MAX, "promised": u64::MAX, "regions": u64::MAX, "area": u64::MAX,
             "memory": u64::MAX, "functions": u64::MAX, "nts": rests},
         "nts": nts[..snic_usage::ACCOUNT_NTS_MAX], "promised_ms": u64::MAX, "outages": outages,
-        "open": amounts, "fine": page,
+        "open": amounts.clone(), "fine": page,
     });
+    // As many versions of prices as there are hours in a month would be; there are as many as fit.
+    let month = serde_json::json!({"month": u64::MAX, "parts": vec![(u64::MAX, amounts); 31]});
     let most = [u64::MAX; 10];
     let row = serde_json::json!({
         "uid": uid(), "account": {"rest": of.id::<TenantId>(0)}, "is_held": false, "seen": most[..4], "drops": most[..10],
@@ -500,6 +502,7 @@ fn of_usage(of: &Lengths) -> Vec<Record> {
         (format!("usage/{rest}/m/{:012}", u64::MAX / 2 / 3_600 * 3_600), serde_json::json!(page)),
         (format!("usage-open/pages/{rest}/h"), serde_json::json!([])),
         (format!("usage-open/accounts/{rest}"), account),
+        (format!("usage-open/months/{rest}"), month),
         (format!("usage-open/rows/{name}/{:04}", uid().row()), row),
         (format!("usage-open/cards/{name}"), card),
         ("usage-open/closed".to_owned(), serde_json::json!(u64::MAX)),

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::time::UNIX_EPOCH;
 
 use serde::Deserialize;
-use snic_api::names::{NtTypeName, ResourceName};
-use snic_api::v1::UsageEntry;
+use snic_domain::NtTypeId;
 
-use super::decimal::Decimal;
-use super::period::{Charged, time};
+use crate::calendar::utc;
+use crate::decimal::{Decimal, Money};
+use crate::meter::{Meter, UsageAmounts};
 
 /// Name of the file in a folder of policies.
 pub const PRICES_FILE: &str = "prices.toml";
@@ -18,7 +18,7 @@ pub const PRICES_FILE: &str = "prices.toml";
 const HOUR: u64 = 3_600;
 
 /// A meter that can have a price.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PricedMeter {
     /// Its key in the price file.
     pub key: Cow<'static, str>,
@@ -28,27 +28,35 @@ pub struct PricedMeter {
     pub unit: &'static str,
     /// Digits behind the point of a quantity: one unit is 10 to this power of what is counted.
     scale: u32,
-    count: Count,
+    /// Part of usage that is counted.
+    pub count: PricedCount,
 }
 
-/// Part of an entry that is counted.
-#[derive(Debug, Clone)]
-enum Count {
-    Field(fn(&UsageEntry) -> u64),
-    /// Time of the instances of an NT type: `ntTypes/{id}`.
-    Nt(String),
+/// Part of usage that is counted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PricedCount {
+    /// A meter, of all NT types.
+    Meter(Meter),
+    /// Time of the instances of an NT type.
+    Nt(NtTypeId),
+}
+
+impl PricedCount {
+    /// Amount of it in usage of an account that counts these NT types by themselves.
+    fn of(&self, amounts: &UsageAmounts, nts: &[NtTypeId]) -> u64 {
+        match self {
+            Self::Meter(meter) => amounts.get(*meter),
+            Self::Nt(nt) => (0..)
+                .zip(nts)
+                .find(|(_, own)| *own == nt)
+                .map_or(0, |(at, _)| amounts.get(Meter::Nt(at))),
+        }
+    }
 }
 
 impl PricedMeter {
-    /// Quantity of this meter in an entry.
-    pub fn quantity(&self, entry: &UsageEntry) -> Decimal {
-        let count = match &self.count {
-            Count::Field(of) => of(entry),
-            Count::Nt(name) => {
-                let own = entry.nts.iter().filter(|time| time.nt_type == *name);
-                own.map(|time| time.instance_ms).fold(0, u64::saturating_add)
-            }
-        };
+    /// Quantity of so much of what is counted.
+    pub fn quantity(&self, count: u64) -> Decimal {
         Decimal::new(count, self.scale)
     }
 
@@ -57,47 +65,46 @@ impl PricedMeter {
     /// # Errors
     /// This is no id of an NT type.
     fn of_nt(id: &str) -> Result<Self, String> {
-        let name = format!("ntTypes/{id}");
-        NtTypeName::parse(&name).map_err(|error| format!("{id:?} is no NT type: {error}"))?;
+        let nt = NtTypeId::new(id).map_err(|error| format!("{id:?} is no NT type: {error}"))?;
         Ok(Self {
             key: format!("nt_seconds/{id}").into(),
             name: format!("Instances of {id}").into(),
             unit: "Instance-Seconds",
             scale: 3,
-            count: Count::Nt(name),
+            count: PricedCount::Nt(nt),
         })
     }
 }
 
 macro_rules! meter {
-    ($key:literal, $name:literal, $unit:literal, $scale:literal, $field:ident) => {
+    ($key:literal, $name:literal, $unit:literal, $scale:literal, $meter:ident) => {
         PricedMeter {
             key: Cow::Borrowed($key),
             name: Cow::Borrowed($name),
             unit: $unit,
             scale: $scale,
-            count: Count::Field(|entry| entry.$field),
+            count: PricedCount::Meter(Meter::$meter),
         }
     };
 }
 
 /// All meters that can have a price, but those of NT types.
 const METERS: [PricedMeter; 11] = [
-    meter!("dag_seconds", "Time on a card", "DAG-Seconds", 3, life_ms),
-    meter!("promised_gigabits", "Guaranteed bandwidth", "Gb", 6, promised_kbit),
-    meter!("region_seconds", "Regions", "Region-Seconds", 3, region_ms),
-    meter!("gigabytes_in", "Bytes in", "GB", 9, bytes_in),
-    meter!("gigabytes_served", "Bytes served", "GB", 9, bytes_served),
-    meter!("million_packets_in", "Packets in", "1000000 Packets", 6, packets_in),
-    meter!("million_packets_served", "Packets served", "1000000 Packets", 6, packets_served),
-    meter!("card_seconds", "Area of a card", "Card-Seconds", 6, area_ppm_seconds),
-    meter!("memory_mebibyte_seconds", "On-board memory", "MiB-Seconds", 3, memory_mib_ms),
-    meter!("loads", "Loads of regions", "Loads", 0, loads),
-    meter!("function_seconds", "Functions of machines", "Function-Seconds", 3, function_ms),
+    meter!("dag_seconds", "Time on a card", "DAG-Seconds", 3, Life),
+    meter!("promised_gigabits", "Guaranteed bandwidth", "Gb", 6, Promised),
+    meter!("region_seconds", "Regions", "Region-Seconds", 3, Regions),
+    meter!("gigabytes_in", "Bytes in", "GB", 9, BytesIn),
+    meter!("gigabytes_served", "Bytes served", "GB", 9, BytesServed),
+    meter!("million_packets_in", "Packets in", "1000000 Packets", 6, PacketsIn),
+    meter!("million_packets_served", "Packets served", "1000000 Packets", 6, PacketsServed),
+    meter!("card_seconds", "Area of a card", "Card-Seconds", 6, Area),
+    meter!("memory_mebibyte_seconds", "On-board memory", "MiB-Seconds", 3, Memory),
+    meter!("loads", "Loads of regions", "Loads", 0, Loads),
+    meter!("function_seconds", "Functions of machines", "Function-Seconds", 3, Functions),
 ];
 
 /// Prices that are in force from a time on.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PriceVersion {
     /// Name, which each charge has.
     pub name: String,
@@ -111,10 +118,24 @@ impl PriceVersion {
     pub fn prices(&self) -> &[(PricedMeter, Decimal)] {
         &self.prices
     }
+
+    /// Second from which on it is in force, since 1970.
+    pub const fn from(&self) -> u64 {
+        self.from
+    }
+
+    /// Cost of usage of an account that counts these NT types by themselves: the sum of what is charged for each meter.
+    pub fn cost(&self, amounts: &UsageAmounts, nts: &[NtTypeId]) -> Money {
+        let mut sum = Money::default();
+        for (meter, price) in &self.prices {
+            sum += meter.quantity(meter.count.of(amounts, nts)).times(*price).into();
+        }
+        sum
+    }
 }
 
 /// The prices of an operator.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prices {
     /// ISO 4217 code.
     pub currency: String,
@@ -186,16 +207,21 @@ impl Prices {
         let before = |version: &&PriceVersion| version.from <= second;
         self.versions.iter().rev().find(before).ok_or_else(|| {
             let first = &self.versions[0];
-            let (first, from) = (&first.name, time(first.from));
-            format!("there are no prices for {}: the first version, {first:?}, begins at {from}; add one that begins earlier, or export from then on", time(second))
+            let (first, from) = (&first.name, utc(first.from));
+            format!("there are no prices for {}: the first version, {first:?}, begins at {from}; add one that begins earlier, or export from then on", utc(second))
         })
+    }
+
+    /// The versions, in the order of their time.
+    pub fn versions(&self) -> &[PriceVersion] {
+        &self.versions
     }
 
     /// Checks that there are prices for a time, and that each step has one version.
     ///
     /// # Errors
     /// All versions begin later, or one begins within a step.
-    pub fn check(&self, Charged { from, to, step }: Charged) -> Result<(), String> {
+    pub fn check(&self, (from, to): (u64, u64), step: u64) -> Result<(), String> {
         self.at(from)?;
         let is_within = |version: &&PriceVersion| {
             (from..to).contains(&version.from) && !version.from.is_multiple_of(step)
@@ -205,7 +231,7 @@ impl Prices {
             Some(version) => Err(format!(
                 "version {:?} begins at {}, within a step; export with --step 1h",
                 version.name,
-                time(version.from)
+                utc(version.from)
             )),
         }
     }
@@ -254,8 +280,6 @@ impl Version {
 
 #[cfg(test)]
 mod tests {
-    use rstest::rstest;
-
     use super::*;
 
     const GOOD: &str = r#"
@@ -275,7 +299,7 @@ mod tests {
 
     #[test]
     fn what_ships_has_a_price_of_0_for_each_meter() {
-        let text = include_str!("../../../../../policies/prices.toml");
+        let text = include_str!("../../../../policies/prices.toml");
         let prices = Prices::parse(text).expect("it is valid");
         let shipped = prices.at(NOVEMBER).expect("a version");
         assert_eq!(shipped.prices().len(), METERS.len());
@@ -292,32 +316,49 @@ mod tests {
         assert_eq!(at(later), Ok("b"));
         let before = at(NOVEMBER - 1).expect_err("no version");
         assert!(before.contains("2026-10-31T23:59:59Z"), "{before}");
-        let check = |to, step| prices.check(Charged { from: NOVEMBER, to, step });
+        let check = |to, step| prices.check((NOVEMBER, to), step);
         assert_eq!(check(NOVEMBER + 14 * 86_400, 86_400), Ok(()));
         assert_eq!(check(NOVEMBER + 15 * 86_400, 3_600), Ok(()));
         assert!(check(NOVEMBER + 15 * 86_400, 86_400).expect_err("within a day").contains("\"b\""));
     }
 
-    #[rstest]
-    #[case("\"EUR\"", "\"euro\"", "ISO 4217")]
-    #[case("\"Example\"", "\" \"", "provider is empty")]
-    #[case("provider =", "seller =", "unknown field `seller`")]
-    #[case("name = \"b\"", "name = \"a\"", "two versions are named \"a\"")]
-    #[case("2026-11-15T06:00:00Z", "2026-11-01T00:00:00Z", "begin at the same time")]
-    #[case("2026-11-15T06:00:00Z", "2026-11-15T06:30:00Z", "the beginning of an hour")]
-    #[case("2026-11-15T06:00:00Z", "2026-11-15T06:00:00+01:00", "in UTC")]
-    #[case("2026-11-15T06:00:00Z", "2026-11-15", "in UTC")]
-    #[case("gigabytes_served = \"0.02\"", "gigabytes = \"1\"", "there are dag_seconds, ")]
-    #[case("\"0.02\"", "\"-0.02\"", "\"-0.02\" is no price")]
-    #[case("\"0.02\" }", "\"0.02\" }\nnt_seconds = { nat = \"free\" }", "nt_seconds/nat: ")]
-    #[case("\"0.02\" }", "\"0.02\" }\nnt_seconds = { \"a/b\" = \"1\" }", "is no NT type")]
-    fn a_wrong_file_is_refused_with_what_is_wrong(
-        #[case] good: &str,
-        #[case] wrong: &str,
-        #[case] says: &str,
-    ) {
-        let text = GOOD.replacen(good, wrong, 1);
-        let error = Prices::parse(&text).expect_err("it is wrong");
-        assert!(error.contains(says), "{error}");
+    #[test]
+    fn a_wrong_file_is_refused_with_what_is_wrong() {
+        let cases = [
+            ("\"EUR\"", "\"euro\"", "ISO 4217"),
+            ("\"Example\"", "\" \"", "provider is empty"),
+            ("provider =", "seller =", "unknown field `seller`"),
+            ("name = \"b\"", "name = \"a\"", "two versions are named \"a\""),
+            ("2026-11-15T06:00:00Z", "2026-11-01T00:00:00Z", "begin at the same time"),
+            ("2026-11-15T06:00:00Z", "2026-11-15T06:30:00Z", "the beginning of an hour"),
+            ("2026-11-15T06:00:00Z", "2026-11-15T06:00:00+01:00", "in UTC"),
+            ("2026-11-15T06:00:00Z", "2026-11-15", "in UTC"),
+            ("gigabytes_served = \"0.02\"", "gigabytes = \"1\"", "there are dag_seconds, "),
+            ("\"0.02\"", "\"-0.02\"", "\"-0.02\" is no price"),
+            ("\"0.02\" }", "\"0.02\" }\nnt_seconds = { nat = \"free\" }", "nt_seconds/nat: "),
+            ("\"0.02\" }", "\"0.02\" }\nnt_seconds = { \"a/b\" = \"1\" }", "is no NT type"),
+        ];
+        for (good, wrong, says) in cases {
+            let text = GOOD.replacen(good, wrong, 1);
+            let error = Prices::parse(&text).expect_err("it is wrong");
+            assert!(error.contains(says), "{error}");
+        }
+    }
+
+    /// The sums are computed by hand: 2 s on the card, 3 GB served, and 5 instance-seconds of the NT that the account has at its second place.
+    #[test]
+    fn the_cost_is_the_sum_of_the_products() {
+        let text = GOOD.replacen("\"0.02\" }", "\"0.02\" }\nnt_seconds = { nat = \"0.5\" }", 1);
+        let prices = Prices::parse(&text).expect("it is valid");
+        let mut amounts = UsageAmounts::default();
+        amounts.add(Meter::Life, 2_000);
+        amounts.add(Meter::BytesServed, 3_000_000_000);
+        amounts.add(Meter::Nt(1), 5_000);
+        let nts = ["firewall", "nat"].map(|id| NtTypeId::new(id).expect("an id"));
+        let cost = |second| prices.at(second).expect("a version").cost(&amounts, &nts).to_string();
+        assert_eq!(cost(NOVEMBER), "0.03001");
+        assert_eq!(cost(NOVEMBER + 20 * 86_400), "2.56");
+        let other = prices.at(NOVEMBER + 20 * 86_400).expect("a version").cost(&amounts, &nts[..1]);
+        assert_eq!(other.to_string(), "0.06", "the types beyond those have no price");
     }
 }

@@ -1,0 +1,63 @@
+//! Budgets of tenants.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Money that a tenant may spend in a calendar month (UTC), in millionths of the currency of the operator's prices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct MonthBudget(u64);
+
+impl MonthBudget {
+    /// No budget: nothing is limited.
+    pub const UNLIMITED: Self = Self(u64::MAX);
+
+    /// So many millionths; 2^64 - 1 of them are no budget.
+    pub const fn from_micros(micros: u64) -> Self {
+        Self(micros)
+    }
+
+    /// Millionths of the currency; `None` without a budget.
+    pub const fn micros(self) -> Option<u64> {
+        if self.is_unlimited() { None } else { Some(self.0) }
+    }
+
+    /// Whether there is no budget.
+    pub const fn is_unlimited(&self) -> bool {
+        self.0 == u64::MAX
+    }
+}
+
+impl Default for MonthBudget {
+    fn default() -> Self {
+        Self::UNLIMITED
+    }
+}
+
+impl fmt::Display for MonthBudget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(micros) = self.micros() else { return f.write_str("none") };
+        write!(f, "{}", micros / 1_000_000)?;
+        match format!("{:06}", micros % 1_000_000).trim_end_matches('0') {
+            "" => Ok(()),
+            part => write!(f, ".{part}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_is_written_as_money_and_none_is_none() {
+        let of = |micros| MonthBudget::from_micros(micros).to_string();
+        assert_eq!(of(0), "0");
+        assert_eq!(of(10_500_000), "10.5");
+        assert_eq!(of(1), "0.000001");
+        assert_eq!(of(u64::MAX), "none");
+        assert_eq!(MonthBudget::default().micros(), None);
+        assert_eq!(MonthBudget::from_micros(0).micros(), Some(0), "nothing may be spent");
+    }
+}
