@@ -193,11 +193,11 @@ mod tests {
 
     #[test]
     fn money_is_shown_beside_the_budget() {
-        let of = |level: Level, spent: &str| {
+        let of = |level: Level, amount: &str| {
             let spending = snic_api::v1::Spending {
                 // 2026-11-01T00:00:00Z
                 month_start_time: Some(prost_types::Timestamp { seconds: 1_793_491_200, nanos: 0 }),
-                spent: spent.to_owned(),
+                spent: amount.to_owned(),
                 currency: "EUR".to_owned(),
                 level: level.into(),
                 at_limit: "no-new-dags".to_owned(),
