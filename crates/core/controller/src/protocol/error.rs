@@ -302,27 +302,6 @@ mod tests {
                 ),
                 "tenants/acme/dags/web: it is being deleted; wait until it is gone",
             ),
-            (
-                ControlError::Quota {
-                    tenant: "tenants/acme".into(),
-                    quota: "dags_max".into(),
-                    limit: "4".into(),
-                    used: "3".into(),
-                    asked: "5".into(),
-                },
-                "tenants/acme may have 4 (dags_max); it has 3, and this would make it 5",
-            ),
-            (
-                ControlError::Budget {
-                    tenant: "tenants/acme".into(),
-                    budget: "10 EUR".into(),
-                    spent: "10.25 EUR".into(),
-                    until: "2026-12-01T00:00:00Z".into(),
-                },
-                "tenants/acme has spent 10.25 EUR this month, and its budget is 10 EUR: it gets no new DAGs, machines or \
-                 bandwidth until 2026-12-01T00:00:00Z, or until an operator raises its month_budget; what it has stays, with \
-                 its promises",
-            ),
             (Infeasible { shortages: vec![shortage()] }.into(), ""),
             (
                 ControlError::NoCard("card card0: no such device".into()),
@@ -359,6 +338,33 @@ mod tests {
         ]
     }
 
+    /// The errors about limits of tenants, with the text that the caller reads.
+    fn of_tenants() -> [(ControlError, &'static str); 2] {
+        [
+            (
+                ControlError::Quota {
+                    tenant: "tenants/acme".into(),
+                    quota: "dags_max".into(),
+                    limit: "4".into(),
+                    used: "3".into(),
+                    asked: "5".into(),
+                },
+                "tenants/acme may have 4 (dags_max); it has 3, and this would make it 5",
+            ),
+            (
+                ControlError::Budget {
+                    tenant: "tenants/acme".into(),
+                    budget: "10 EUR".into(),
+                    spent: "10.25 EUR".into(),
+                    until: "2026-12-01T00:00:00Z".into(),
+                },
+                "tenants/acme has spent 10.25 EUR this month, and its budget is 10 EUR: it gets no new DAGs, machines or \
+                 bandwidth until 2026-12-01T00:00:00Z, or until an operator raises its month_budget; what it has stays, with \
+                 its promises",
+            ),
+        ]
+    }
+
     /// The errors of batches and searches, with the text that the caller reads.
     fn of_batches() -> [(ControlError, &'static str); 3] {
         let error = Box::new(ControlError::exists("tenants/acme/dags/web"));
@@ -381,7 +387,7 @@ mod tests {
 
     #[test]
     fn each_says_what_is_wrong_and_what_to_do() {
-        for (error, text) in all().into_iter().chain(of_batches()) {
+        for (error, text) in all().into_iter().chain(of_tenants()).chain(of_batches()) {
             let said = error.to_string();
             match text {
                 "" => assert!(said.contains("no run of free rows is long enough"), "{said}"),

@@ -281,7 +281,8 @@ impl World {
         let after = rng.random_bool(0.5).then(|| Duration::from_millis(rng.random_range(1..=20)));
         let consolidation = ConsolidationSettings { after, ..ConsolidationSettings::default() };
         // Budgets are spent at once; what is promised is kept over them, with burst and without.
-        let at_limit = if seed % 2 == 0 { BudgetAction::BurstOff } else { BudgetAction::Nothing };
+        let at_limit =
+            if seed.is_multiple_of(2) { BudgetAction::BurstOff } else { BudgetAction::Nothing };
         let budgets = BudgetPolicy { at_limit, ..BudgetPolicy::default() };
         let settings =
             ControllerSettings { consolidation, budgets, ..ControllerSettings::default() };
