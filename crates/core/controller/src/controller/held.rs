@@ -9,7 +9,8 @@
 //!
 //! Nothing is promised to a held request, and nothing stored but that its DAG had no place, from which is said what is worth
 //! building: its call is not answered yet, and after a crash its caller asks again. It is refused when no pass is left that could make room, or [`WAIT_MAX`] after it came. The one that came first is
-//! decided first, one with each event, so that each has a transaction of its own.
+//! decided first, one with each event, so that each has a transaction of its own. A batch is planned outside the controller, so instead
+//! of a decision it gets [`Reply::PlanAgain`], and comes back with a new plan and the wait that it has had.
 
 use snic_domain::limits::{CALLER_HELD_MAX, HELD_MAX};
 use snic_domain::{BindingTarget, Timestamp};

@@ -215,7 +215,7 @@ impl Controller {
         let copy = self.held.copy(&self.core, &asked);
         self.core.planning.set_can_wait(copy.is_some());
         let result = self.request(tx, asked.request);
-        // A batch of which some may wait is not carried out; its plan is outdated once these find room.
+        // A batch with a DAG that may yet find room is held as a whole: its plan is outdated as soon as DAGs have moved.
         let is_refused = matches!(result, Err(ControlError::Refused(_) | ControlError::Outdated));
         if let Some(held) = copy.filter(|_| is_refused && self.core.planning.may_wait())
             && self.held.hold(&self.core, held)

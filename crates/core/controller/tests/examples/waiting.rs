@@ -182,7 +182,7 @@ fn after_a_crash_a_waiting_request_has_had_no_effect() {
     world.deploy("beta/x", "pad", 1);
 }
 
-/// A machine like `acme/d`, whose DAG needs a region of its own.
+/// Binding of a machine that gets a DAG like `acme/d`, which needs a region of its own.
 fn machine(world: &mut World) -> Command {
     // What is left of the regions is too little for another one of it.
     world.ask(update("acme/d", spec("lb", 25))).expect("it has a region of its own");
@@ -227,7 +227,7 @@ fn batch(dags: &[(&str, &str, u64)], allow_partial: bool) -> DagBatch {
     DagBatch { tenant: tenant_id("beta"), dags, allow_partial, validate_only: false }
 }
 
-/// Asks for a batch as the server does; gives the call of each plan, with the number of the last one.
+/// Plans a batch and asks for it, as the server does.
 fn post_batch(world: &mut World, batch: &DagBatch, wait: Option<RoomWait>) -> CallId {
     let plan = world.controller.batch_snapshot(batch).plan().after(wait);
     post(world, Command::CreateDags { batch: batch.clone(), plan })

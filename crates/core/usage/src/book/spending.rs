@@ -24,7 +24,7 @@ impl Book {
         self.spending.prices()
     }
 
-    /// Follows what a tenant spends, which was created in this second; with `None` it is followed no more. Time O(its accounts).
+    /// Follows the spending of a tenant that was created in this second; with `None` it is followed no more. Time O(its accounts).
     pub fn track_spending(&mut self, tenant: &TenantId, born: Option<u64>) {
         let Some(born) = born else { return self.spending.forget(tenant) };
         let own = self.tenants.get(tenant).into_iter().flatten();
@@ -32,7 +32,7 @@ impl Book {
         self.spending.track(tenant, born, accounts);
     }
 
-    /// Second in which a tenant was created, if it is followed what it spends.
+    /// Second in which a tenant was created, if its spending is followed.
     pub fn tracks_spending(&self, tenant: &TenantId) -> Option<u64> {
         self.spending.born(tenant)
     }

@@ -1,5 +1,7 @@
 //! DAGs that are created together: planned on a copy of the cards, on a thread of its own.
 
+use std::time::Duration;
+
 use snic_api::convert::{dag, id, name};
 use snic_api::error::ApiError;
 use snic_api::names::excerpt;
@@ -10,7 +12,7 @@ use snic_controller::{Command, ControlError, DagBatch, NewDag, Reply, Request};
 use snic_domain::limits::DAG_BATCH_MAX;
 use snic_domain::{Caller, TenantId};
 use snic_front::configurations;
-use snic_front::share::{CallerFlow, CallerLevel};
+use snic_front::share::{CallerFlow, CallerLevel, Permit};
 
 use super::{Services, repeat_of, unexpected};
 use crate::error::{OperationKind, failure, of_control};
@@ -20,6 +22,9 @@ use crate::wire;
 /// Number of times that a batch is planned where the cards change meanwhile. A plan is outdated only if others took the
 /// very place that it has.
 const PLANS_MAX: usize = 5;
+/// Number of times that a place for another plan is asked for, and the time from one to the next.
+const ENTER_TIMES: u32 = 100;
+const ENTER_PAUSE: Duration = Duration::from_millis(20);
 
 impl Services {
     /// Creates the DAGs of a batch, or says what would be.
@@ -85,6 +90,21 @@ impl Services {
         Ok(dag)
     }
 
+    /// Takes a place for another plan of a batch. Another batch of the caller may have the place that it had before.
+    ///
+    /// # Errors
+    /// The caller has its share for [`ENTER_TIMES`] × [`ENTER_PAUSE`].
+    async fn enter_again(&self, caller: &Caller) -> Result<Permit, ApiError> {
+        for _ in 1..ENTER_TIMES {
+            let entered = self.0.batches.enter(CallerLevel::of(caller), CallerFlow::from(caller));
+            match entered {
+                Ok(place) => return Ok(place),
+                Err(_) => tokio::time::sleep(ENTER_PAUSE).await,
+            }
+        }
+        self.0.batches.enter(CallerLevel::of(caller), CallerFlow::from(caller))
+    }
+
     /// Plans a batch and has the plan carried out; plans again where the cards have changed meanwhile, or DAGs that move have
     /// made room.
     async fn carry_out(
@@ -93,16 +113,17 @@ impl Services {
         batch: &DagBatch,
         request_id: Option<String>,
     ) -> Result<Vec<Wire>, ApiError> {
-        let mut place = self.0.batches.enter(CallerLevel::of(caller), CallerFlow::from(caller))?;
         let (mut plans, mut wait) = (0, None);
+        let mut place = self.0.batches.enter(CallerLevel::of(caller), CallerFlow::from(caller))?;
         let reply = loop {
             plans += 1;
             let asked = batch.clone();
             let snapshot =
                 self.read(caller, move |controller, _| controller.batch_snapshot(&asked)).await?;
             let planned = self.0.workshop.run(caller, move || (snapshot.plan(), place));
-            let plan;
-            (plan, place) = planned.await?;
+            let (plan, used) = planned.await?;
+            // A batch may wait for seconds now. Others are planned meanwhile.
+            drop(used);
             let command = Command::CreateDags { batch: batch.clone(), plan: plan.after(wait) };
             let request =
                 Request { caller: caller.clone(), request_id: request_id.clone(), command };
@@ -111,6 +132,7 @@ impl Services {
                 Ok(Reply::PlanAgain(waited)) => (plans, wait) = (0, Some(waited)),
                 reply => break reply,
             }
+            place = self.enter_again(caller).await?;
         };
         match reply.map_err(|error| failure(error, OperationKind::Change, caller))? {
             Reply::Batch(results) => {
