@@ -22,9 +22,9 @@ use snic_domain::{
 use crate::fluid::{COMMIT, Card, PERIOD};
 use crate::world::{CATALOGUE, card_id};
 
-/// Virtual seconds with each change and before a merge, and of a run in which less is to be done in a second.
+/// Virtual seconds with each change and at night, and of a run in which less is to be done in a second.
 const SECONDS: u64 = 4;
-const SECONDS_OF_CI: u64 = 20;
+const SECONDS_OF_A_NIGHT: u64 = 20;
 const TIGHT_SECONDS_OF_CI: u64 = 100;
 /// Demand and what there is for it are about even.
 const EVEN: Shape = Shape {
@@ -373,9 +373,9 @@ fn guarantees_are_kept_while_tenants_come_and_go() {
 }
 
 #[test]
-#[ignore = "ci: a minute"]
+#[ignore = "nightly: minutes"]
 fn guarantees_are_kept_while_tenants_come_and_go_for_longer() {
-    tenants_come_and_go(crate::number("SNIC_CHURN_SECONDS").unwrap_or(SECONDS_OF_CI));
+    tenants_come_and_go(crate::number("SNIC_CHURN_SECONDS").unwrap_or(SECONDS_OF_A_NIGHT));
 }
 
 fn tenants_come_and_go(seconds: u64) {

@@ -13,10 +13,10 @@ use snic_domain::{
 
 use crate::world::{CATALOGUE, World, card_id};
 
-/// Seeds with each change and before a merge.
+/// Seeds with each change and at night.
 const SEEDS: u64 = 12;
-const SEEDS_OF_CI: u64 = 60;
-/// The same with the policy.
+const SEEDS_OF_A_NIGHT: u64 = 60;
+/// The same with the policy, before a merge.
 const POLICY_SEEDS: u64 = 2;
 const POLICY_SEEDS_OF_CI: u64 = 12;
 const PHASES: usize = 9;
@@ -153,9 +153,9 @@ fn state_follows_its_dag_from_region_to_region() {
 }
 
 #[test]
-#[ignore = "ci: a minute"]
+#[ignore = "nightly: minutes"]
 fn state_follows_its_dag_with_more_seeds() {
-    follow_states(SEEDS_OF_CI);
+    follow_states(SEEDS_OF_A_NIGHT);
 }
 
 fn follow_states(seeds: u64) {

@@ -212,7 +212,7 @@ fn every_admitted_set_is_served() {
 }
 
 #[test]
-#[ignore = "ci: half a minute"]
+#[ignore = "nightly: minutes"]
 fn more_admitted_sets_are_served() {
     all_are_served(FEW..seeds().end);
 }

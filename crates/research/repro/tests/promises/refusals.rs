@@ -72,7 +72,7 @@ const SETS: usize = 4;
 /// At least 95 % of what the card serves without promises is promised, of all sets together. `SNIC_SEED=17` judges
 /// that set alone.
 #[test]
-#[ignore = "ci: half a minute"]
+#[ignore = "nightly: minutes"]
 fn sets_that_the_card_serves_without_admission_are_admitted() {
     let all = seeds();
     let few = all.start..all.end.min(all.start + SETS as u64);
@@ -218,7 +218,7 @@ fn what_the_card_would_serve_is_seldom_refused() {
 /// The judge finds a witness nearly always where there is one: a DAG that was admitted last counts as if it had been
 /// refused. It misses those of which the last tenth is served only by a promise (seed 6).
 #[test]
-#[ignore = "ci: half a minute"]
+#[ignore = "nightly: minutes"]
 fn a_refusal_that_nothing_asks_for_is_found() {
     let verdicts = for_all(0..8, |seed| {
         let mut random = Random::new(seed);
