@@ -290,11 +290,18 @@ impl UsageAmounts {
     /// The amounts of a set of meters, in the order of their numbers; `None` if it has a meter that there is not.
     pub(crate) fn of(meters: u64, listed: &[u64]) -> Option<Self> {
         let mut amounts = Self::ZERO;
-        let numbers = (0..u64::BITS as usize).filter(|number| meters >> number & 1 == 1);
-        for (number, amount) in numbers.zip(listed) {
-            amounts.add(Meter::of_number(number)?, *amount);
-        }
+        amounts.add_listed(meters, listed)?;
         Some(amounts)
+    }
+
+    /// Adds the amounts of a set of meters, in the order of their numbers; `None` if it has a meter that there is not.
+    pub(crate) fn add_listed(&mut self, meters: u64, listed: &[u64]) -> Option<()> {
+        let mut left = meters;
+        for amount in listed.iter().take(meters.count_ones() as usize) {
+            self.add(Meter::of_number(left.trailing_zeros() as usize)?, *amount);
+            left &= left - 1;
+        }
+        Some(())
     }
 
     /// Whether nothing was used, and nothing is missing.

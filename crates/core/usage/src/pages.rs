@@ -100,6 +100,17 @@ impl UsagePage {
         })
     }
 
+    /// Adds each interval to the sum with the number that its beginning has, if it has one.
+    pub(crate) fn add_to(&self, sums: &mut [UsageAmounts], number: impl Fn(u64) -> Option<usize>) {
+        let (mut rest, mut before) = (&self.numbers[..], 0);
+        while let Some((part, behind)) = part_of(rest, before) {
+            (rest, before) = (behind, part.start);
+            if let Some(sum) = number(part.start).and_then(|number| sums.get_mut(number)) {
+                sum.add_listed(part.meters, part.listed);
+            }
+        }
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.numbers.is_empty()
@@ -129,13 +140,27 @@ impl UsagePage {
     }
 }
 
-/// The first interval of a list, and what is behind it.
-fn first_of(numbers: &[u64], before: u64) -> Option<(UsageInterval, &[u64])> {
+/// An interval as it is kept.
+struct StoredInterval<'a> {
+    start: u64,
+    length: u64,
+    meters: u64,
+    listed: &'a [u64],
+}
+
+/// The first interval of a list as it is kept, and what is behind it.
+fn part_of(numbers: &[u64], before: u64) -> Option<(StoredInterval<'_>, &[u64])> {
     let [from_before, length, meters, rest @ ..] = numbers else { return None };
     let (listed, behind) = rest.split_at_checked(meters.count_ones() as usize)?;
     let start = before.checked_add(*from_before)?;
-    let amounts = UsageAmounts::of(*meters, listed)?;
-    Some((UsageInterval { start, end: start.checked_add(*length)?, amounts }, behind))
+    Some((StoredInterval { start, length: *length, meters: *meters, listed }, behind))
+}
+
+/// The first interval of a list, and what is behind it.
+fn first_of(numbers: &[u64], before: u64) -> Option<(UsageInterval, &[u64])> {
+    let (StoredInterval { start, length, meters, listed }, behind) = part_of(numbers, before)?;
+    let amounts = UsageAmounts::of(meters, listed)?;
+    Some((UsageInterval { start, end: start.checked_add(length)?, amounts }, behind))
 }
 
 /// A list of numbers that is no page.

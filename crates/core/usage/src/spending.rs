@@ -85,15 +85,22 @@ impl Spending {
     ) {
         let month = self.month.0;
         let mut spent = Money::default();
+        let versions = self.prices.as_ref().map_or(&[][..], |prices| prices.versions());
+        // Prices are products, so what has the same prices is added up before it is multiplied.
+        let mut sums = vec![UsageAmounts::ZERO; versions.len()];
+        let version = |start: u64| versions.iter().rposition(|version| version.from() <= start);
         for account in accounts.filter(|account| account.begun() >= born) {
-            for (from, amounts) in account.month().map_or(&[][..], |of| of.parts_of(month)) {
-                spent += self.cost(*from, account, amounts);
+            for (start, amounts) in account.month().map_or(&[][..], |of| of.parts_of(month)) {
+                if let Some(version) = version(*start) {
+                    sums[version].add_all(amounts);
+                }
             }
             for level in IntervalLevel::ALL {
                 // A page is of one day, and is full when its month is over.
-                for interval in account.page(level).intervals() {
-                    spent += self.cost(interval.start, account, &interval.amounts);
-                }
+                account.page(level).add_to(&mut sums, version);
+            }
+            for (version, sum) in versions.iter().zip(&mut sums) {
+                spent += version.cost(&std::mem::take(sum), account.nts());
             }
         }
         self.tenants.insert(tenant.clone(), MonthSpending { born, month, spent });

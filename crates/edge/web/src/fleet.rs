@@ -163,6 +163,7 @@ impl<S: FleetSource> Site for FleetWeb<S> {
             .route("/hosts/{host}/explanation/{*dag}", get(explanation::<S>))
             .route("/hosts/{host}/diagnosis/{*dag}", get(diagnosis::<S>))
             .route("/hosts/{host}/history/{*tenant}", get(history::<S>))
+            .route("/hosts/{host}/account/{*tenant}", get(account::<S>))
             .with_state((self, Arc::from(who)))
     }
 }
@@ -221,6 +222,16 @@ async fn history<S: FleetSource>(
 ) -> Response {
     match web.source.host(&host, &who) {
         Some(source) => routes::history(&source, tenant).await,
+        None => no_host(&host),
+    }
+}
+
+async fn account<S: FleetSource>(
+    State((web, who)): ViewerState<S>,
+    Path((host, tenant)): OfHost,
+) -> Response {
+    match web.source.host(&host, &who) {
+        Some(source) => routes::account(&source, tenant).await,
         None => no_host(&host),
     }
 }

@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 use tower::ServiceExt as _;
 
 use super::*;
-use crate::source::PageChange;
+use crate::source::{PageChange, TenantAccount};
 use crate::{PageLimits, routes};
 
 const PROFILE_BYTES: usize = 4_000;
@@ -105,6 +105,10 @@ impl PageSource for Made {
     }
 
     async fn history(&self, _: String) -> Result<Vec<v1::Fairness>, Status> {
+        away()
+    }
+
+    async fn account(&self, _: String) -> Result<TenantAccount, Status> {
         away()
     }
 }

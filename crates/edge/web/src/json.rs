@@ -7,7 +7,8 @@ use snic_api::text::escaped;
 use snic_api::v1;
 use snic_api::words::EnumWord as _;
 
-/// Milliseconds since 1970, as in JavaScript.
+use crate::source::TenantAccount;
+
 /// A value whose strings have no hidden characters: bidirectional controls change how a page's line is read, too. Names have
 /// none, so links and keys stay what they are.
 pub(crate) fn shown(value: Value) -> Value {
@@ -22,6 +23,7 @@ pub(crate) fn shown(value: Value) -> Value {
     }
 }
 
+/// Milliseconds since 1970, as in JavaScript.
 fn millis(time: Option<&Timestamp>) -> i64 {
     time.map_or(0, |time| {
         time.seconds.saturating_mul(1_000).saturating_add(i64::from(time.nanos) / 1_000_000)
@@ -164,6 +166,44 @@ pub(crate) fn history(shares: &v1::Fairness) -> Value {
     })
 }
 
+/// Usage of a tenant in the last day, its promises in 30 days, and its budget.
+pub(crate) fn account(account: &TenantAccount) -> Value {
+    let TenantAccount { day, slo, tenant } = account;
+    let broken = |broken: &v1::UsageBreak| json!([broken.cause, broken.millis]);
+    let burn = |burn: &v1::SloBurn| json!([burn.window_seconds, burn.rate_thousandths]);
+    let outage = |outage: &v1::SloOutage| {
+        let times = [&outage.start_time, &outage.end_time].map(|time| millis(time.as_ref()));
+        json!([outage.dag, outage.card, outage.cause, times[0], times[1]])
+    };
+    let budget = |spending: &v1::Spending| {
+        json!({
+            "spent": spending.spent,
+            "currency": spending.currency,
+            "level": spending.level().word(),
+            "micros": tenant.quota.as_ref().and_then(|quota| quota.month_budget_micros),
+        })
+    };
+    json!({
+        "name": tenant.name,
+        "promisedKbit": day.promised_kbit,
+        "bytesIn": day.bytes_in,
+        "bytesServed": day.bytes_served,
+        "packetsDropped": day.drops.iter().map(|drops| drops.packets).sum::<u64>(),
+        "regionMillis": day.region_ms,
+        "gapMillis": day.gaps.iter().map(|gap| gap.millis).sum::<u64>(),
+        "promiseMillis": slo.promise_ms,
+        "unknownMillis": slo.unknown_ms,
+        "broken": slo.broken.iter().map(broken).collect::<Vec<_>>(),
+        "availabilityPpm": slo.availability_ppm,
+        "objectivePpm": slo.objective_ppm,
+        "budgetMillis": slo.budget_ms,
+        "budgetLeftMillis": slo.budget_left_ms,
+        "burns": slo.burns.iter().map(burn).collect::<Vec<_>>(),
+        "outages": slo.outages.iter().map(outage).collect::<Vec<_>>(),
+        "budget": tenant.spending.as_ref().map(budget),
+    })
+}
+
 /// Why a DAG is mapped as it is.
 pub(crate) fn explanation(why: &v1::Explanation) -> Value {
     let chosen = |embedding: &v1::Embedding| {
@@ -250,6 +290,40 @@ mod tests {
     fn times_are_milliseconds() {
         let at = Timestamp { seconds: 3, nanos: 250_999_999 };
         assert_eq!((millis(Some(&at)), millis(None)), (3_250, 0));
+    }
+
+    #[test]
+    fn an_account_has_sums_outages_and_the_budget() {
+        let at = |seconds| Some(Timestamp { seconds, nanos: 0 });
+        let outage = v1::SloOutage {
+            dag: "tenants/acme/dags/web".into(),
+            card: "cards/card0".into(),
+            cause: "CARD_LOST".into(),
+            start_time: at(3),
+            end_time: at(5),
+        };
+        let drops = |packets| v1::UsageDrops { cause: "FIFO_FULL".into(), packets };
+        let day = v1::UsageEntry { drops: vec![drops(3), drops(4)], ..Default::default() };
+        let slo = v1::GetSloResponse {
+            availability_ppm: 999_500,
+            budget_left_ms: -7,
+            outages: vec![outage],
+            burns: vec![v1::SloBurn { window_seconds: 300, rate_thousandths: 1_500 }],
+            ..Default::default()
+        };
+        let level = v1::spending::Level::Warned.into();
+        let spending = v1::Spending { spent: "8.5".into(), level, ..Default::default() };
+        let quota = v1::Quota { month_budget_micros: Some(10_000_000), ..Default::default() };
+        let tenant =
+            v1::Tenant { quota: Some(quota), spending: Some(spending), ..Default::default() };
+        let shown = account(&TenantAccount { day, slo, tenant });
+        assert_eq!((&shown["packetsDropped"], &shown["budgetLeftMillis"]), (&json!(7), &json!(-7)));
+        let outages = json!([["tenants/acme/dags/web", "cards/card0", "CARD_LOST", 3_000, 5_000]]);
+        assert_eq!((&shown["outages"], &shown["burns"]), (&outages, &json!([[300, 1_500]])));
+        let budget =
+            json!({ "spent": "8.5", "currency": "", "level": "WARNED", "micros": 10_000_000 });
+        assert_eq!(shown["budget"], budget);
+        assert_eq!(account(&TenantAccount::default())["budget"], Value::Null);
     }
 
     #[test]

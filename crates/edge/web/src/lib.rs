@@ -34,7 +34,7 @@ use feed::Feed;
 use fleet::FleetWeb;
 pub use fleet::{FleetSource, HostChange, HostChanges};
 pub use key::PageKey;
-pub use source::{Changes, PageChange, PageResource, PageSource};
+pub use source::{Changes, PageChange, PageResource, PageSource, TenantAccount};
 
 /// Kernel send buffer of a connection, in bytes: a browser that does not read is noticed soon.
 const SEND_BUFFER_BYTES: u32 = 64 << 10;

@@ -45,6 +45,7 @@ pub(crate) const ASSETS: &[(&str, &str, &str)] = &[
     ("/graph.js", SCRIPT, include_str!("assets/graph.js")),
     ("/charts.js", SCRIPT, include_str!("assets/charts.js")),
     ("/events.js", SCRIPT, include_str!("assets/events.js")),
+    ("/accounts.js", SCRIPT, include_str!("assets/accounts.js")),
 ];
 pub(crate) const HTML: &str = "text/html; charset=utf-8";
 pub(crate) const SCRIPT: &str = "text/javascript; charset=utf-8";
@@ -79,8 +80,12 @@ impl<S: PageSource> Site for Web<S> {
         let past = async |State(web): Shared<S>, Path(tenant): Path<String>| {
             history(&web.source, tenant).await
         };
+        let account = async |State(web): Shared<S>, Path(tenant): Path<String>| {
+            account(&web.source, tenant).await
+        };
         router
             .route("/stream", get(show))
+            .route("/account/{*tenant}", get(account))
             .route("/explanation/{*dag}", get(explain))
             .route("/diagnosis/{*dag}", get(diagnose))
             .route("/history/{*tenant}", get(past))
@@ -182,6 +187,11 @@ pub(crate) async fn diagnosis<S: PageSource>(source: &S, dag: String) -> Respons
 pub(crate) async fn history<S: PageSource>(source: &S, tenant: String) -> Response {
     let history = source.history(tenant).await;
     respond(history.map(|cards| cards.iter().map(json::history).collect()))
+}
+
+/// A tenant's usage, promises and budget.
+pub(crate) async fn account<S: PageSource>(source: &S, tenant: String) -> Response {
+    respond(source.account(tenant).await.map(|account| json::account(&account)))
 }
 
 /// JSON, or why there is none.

@@ -15,6 +15,17 @@ pub enum PageResource {
     Event(v1::Event),
 }
 
+/// Usage of a tenant, and how its promises were kept.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TenantAccount {
+    /// Usage of the last day.
+    pub day: v1::UsageEntry,
+    /// Availability of its promises in the last 30 days.
+    pub slo: v1::GetSloResponse,
+    /// The tenant, with its budget and money spent of it.
+    pub tenant: v1::Tenant,
+}
+
 /// One step of a watch.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PageChange {
@@ -76,4 +87,11 @@ pub trait PageSource: Clone + Send + Sync + 'static {
         &self,
         tenant: String,
     ) -> impl Future<Output = Result<Vec<v1::Fairness>, Status>> + Send;
+
+    /// Usage of a tenant, and how its promises were kept.
+    ///
+    /// # Errors
+    /// NOT_FOUND, INVALID_ARGUMENT for a malformed name.
+    fn account(&self, tenant: String)
+    -> impl Future<Output = Result<TenantAccount, Status>> + Send;
 }

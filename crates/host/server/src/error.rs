@@ -87,7 +87,10 @@ pub(crate) fn of_control(error: ControlError, kind: OperationKind, caller: &Call
                 .metadata("required", asked)
         }
         ControlError::Budget { tenant, budget, spent, until } => {
-            over_budget(&text, tenant, [("limit", budget), ("used", spent), ("until", until)])
+            over_budget(&text, tenant, &[("limit", budget), ("used", spent), ("until", until)])
+        }
+        ControlError::BudgetUnknown { tenant, budget } => {
+            over_budget(&text, tenant, &[("limit", budget)])
         }
         ControlError::Refused(refusal) => refused(&refusal),
         ControlError::NoCard(reason) => {
@@ -129,10 +132,10 @@ pub(crate) fn of_control(error: ControlError, kind: OperationKind, caller: &Call
 }
 
 /// A tenant has spent its budget.
-fn over_budget(text: &str, tenant: String, amounts: [(&'static str, String); 3]) -> ApiError {
+fn over_budget(text: &str, tenant: String, amounts: &[(&'static str, String)]) -> ApiError {
     let error = ApiError::new(ErrorReason::QuotaExceeded, text).violation(tenant, text);
     let error = error.metadata("quota", "month_budget");
-    amounts.into_iter().fold(error, |error, (name, amount)| error.metadata(name, amount))
+    amounts.iter().fold(error, |error, (name, amount)| error.metadata(name, amount.clone()))
 }
 
 /// All invalid fields; the first determines the reason.

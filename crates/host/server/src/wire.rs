@@ -85,11 +85,11 @@ fn spending(of: &TenantSpending) -> v1::Spending {
         seconds: i64::try_from(second).unwrap_or(i64::MAX),
         nanos: 0,
     };
-    let level = match (&of.spent, of.level) {
-        (None, _) => Level::Unknown,
-        (Some(_), BudgetLevel::Within) => Level::Within,
-        (Some(_), BudgetLevel::Warned) => Level::Warned,
-        (Some(_), BudgetLevel::Reached) => Level::Reached,
+    let level = match of.level {
+        BudgetLevel::Within => Level::Within,
+        BudgetLevel::Warned => Level::Warned,
+        BudgetLevel::Reached => Level::Reached,
+        BudgetLevel::Unknown => Level::Unknown,
     };
     v1::Spending {
         month_start_time: Some(second(of.month.0)),

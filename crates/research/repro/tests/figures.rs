@@ -59,8 +59,8 @@ fn holds(id: &str, outside: &[&str]) {
 
 macro_rules! figures_hold {
     (
-        before a merge: $($name:ident = $id:literal, $outside:expr;)*
-        at night: $($long:ident = $long_id:literal, $long_outside:expr;)*
+        before a merge { $($name:ident = $id:literal, $outside:expr;)* }
+        at night { $($long:ident = $long_id:literal, $long_outside:expr;)* }
     ) => {
         $(#[test]
         #[ignore = "ci: seconds to half a minute"]
@@ -85,97 +85,97 @@ macro_rules! figures_hold {
 }
 
 figures_hold! {
-    before a merge:
-    supernic_4_takes_three_units_instead_of_four = "fig4", [];
-    supernic_5_shares_what_is_loaded = "fig5", [];
-    supernic_7_has_the_points_of_the_plot_but_two = "fig7", ["4 credits, 128 B", "2 credits, 256 B"];
-    supernic_8_takes_a_pass_more_for_each_region = "fig8", [];
-    supernic_9_gains_less_than_twice = "fig9", [];
-    supernic_10_loads_nothing_for_later_dags = "fig10", [];
-    supernic_11_pays_for_a_pass = "fig11", [];
-    supernic_12_takes_up_to_40_percent_less = "fig12", [];
-    supernic_13_is_limited_by_aes = "fig13", [];
-    supernic_14_shares_what_is_left = "fig14", [];
-    supernic_15_loads_what_is_needed = "fig15", [];
-    supernic_17_gains_by_sharing_and_less_than_the_most = "fig17",
-        ["full over static at most: one user next to idle"];
-    supernic_18_has_the_smallest_pair_and_not_the_largest = "fig18", ["2×, the largest two"];
-    supernic_19_is_quickest_with_the_cache = "fig19", [];
-    supernic_20_serves_most_with_the_cache = "fig20", [];
-    ycsb_of_a_crowd_fills_the_link = "ycsb-crowd", [];
-    thesis_replication_costs_little_on_the_card = "thesis-replication",
-        [
-            "A: Clio-R",
-            "A: writing twice by the client, to once",
-            "B: Clio-R",
-            "B: writing twice by the client, to once",
-            "B: what the client's second write takes more than the card's",
-        ];
-    thesis_vpc_costs_the_host_nothing = "thesis-vpc", [];
-    thesis_scaling_waits_a_period = "thesis-scaling", [];
-    thesis_parallel_takes_a_stage = "thesis-parallel",
-        [
-            "All side by side, 5 NTs",
-            "All side by side, 6 NTs",
-            "Half side by side, 6 NTs",
-            "All side by side, 7 NTs",
-            "Half side by side, 7 NTs",
-        ];
-    thesis_clio_fills_its_link = "thesis-clio",
-        [
-            "2 threads of a host, A",
-            "2 threads of a host, B",
-            "4 threads of a host, A",
-            "4 threads of a host, B",
-            "4 threads of a host, C",
-            "2 hosts, C",
-            "16 bytes of a value, read",
-            "16 bytes of a value, write",
-            "64 bytes of a value, read",
-            "64 bytes of a value, write",
-            "256 bytes of a value, read",
-            "256 bytes of a value, write",
-            "16 bytes of memory, read",
-            "16 bytes of memory, write",
-            "64 bytes of memory, read",
-            "256 bytes of memory, read",
-        ];
-    osmosis_divides_processors_by_weight = "osmosis", [];
-    karma_makes_bursts_equal = "karma", [];
-    supernic_latency_is_core_and_scheduler = "latency", [];
-    supernic_table_1_is_seen_in_runs = "table1", [];
-    flexpipe_3_saturates_panic = "flexpipe-fig3", [];
-    flexpipe_4_is_fastest = "flexpipe-fig4", ["StaticPipe: longest less shortest latency"];
-    flexpipe_5_has_its_knee = "flexpipe-fig5", [];
-    flexpipe_table_1_has_a_pipeline_that_is_not_flexible = "flexpipe-table1", [];
-    flexpipe_table_2_follows_from_its_equation = "flexpipe-table2", [];
-    bluefield2_needs_offload_and_prints_losses_that_none_of_its_limits_has = "bluefield2-mixes",
-        [
-            "UDP, small (Fig. 3), with offload: largest loss of all loads",
-            "SYN (Fig. 4), with offload: largest loss of all loads",
-        ];
-    bluefield3_prints_a_thread_that_does_not_scale = "bf3-compute",
-        ["A host core over a DPA thread, with linear scaling"];
-    bluefield3_reads_its_cache = "bf3-memory", [];
-    bluefield3_is_near_the_network = "bf3-latency", [];
-    bluefield3_waits_for_memory = "bf3-access", [];
-    bluefield3_needs_threads = "bf3-threads", [];
-    bluefield3_keeps_clocks = "bf3-clock", [];
-    bluefield3_aggregates_in_the_right_memory = "bf3-aggregation",
-        ["Net-Host+Agg-DPA over the slowest with packets in DPA memory"];
-    bluefield3_cases_run_where_the_study_has_them = "bf3-guidelines", [];
-
-    at night:
-    supernic_16_is_equal_but_beside_an_idle_promise = "fig16",
-        ["full: of other loads, requests and rises, halves with the shares that the loads allow"];
-    thesis_consolidation_needs_the_nts_of_the_sum = "thesis-consolidation",
-        [
-            "2 hosts, NTs of 30 Gbit/s: area and time saved",
-            "4 hosts, NTs of 20 Gbit/s: area and time saved",
-            "40 Gbit/s, a card each: operations",
-            "40 Gbit/s, one card: operations",
-            "40 Gbit/s: operations with one card, to a card each",
-        ];
+    before a merge {
+        supernic_4_takes_three_units_instead_of_four = "fig4", [];
+        supernic_5_shares_what_is_loaded = "fig5", [];
+        supernic_7_has_the_points_of_the_plot_but_two = "fig7", ["4 credits, 128 B", "2 credits, 256 B"];
+        supernic_8_takes_a_pass_more_for_each_region = "fig8", [];
+        supernic_9_gains_less_than_twice = "fig9", [];
+        supernic_10_loads_nothing_for_later_dags = "fig10", [];
+        supernic_11_pays_for_a_pass = "fig11", [];
+        supernic_12_takes_up_to_40_percent_less = "fig12", [];
+        supernic_13_is_limited_by_aes = "fig13", [];
+        supernic_14_shares_what_is_left = "fig14", [];
+        supernic_15_loads_what_is_needed = "fig15", [];
+        supernic_17_gains_by_sharing_and_less_than_the_most = "fig17",
+            ["full over static at most: one user next to idle"];
+        supernic_18_has_the_smallest_pair_and_not_the_largest = "fig18", ["2×, the largest two"];
+        supernic_19_is_quickest_with_the_cache = "fig19", [];
+        supernic_20_serves_most_with_the_cache = "fig20", [];
+        ycsb_of_a_crowd_fills_the_link = "ycsb-crowd", [];
+        thesis_replication_costs_little_on_the_card = "thesis-replication",
+            [
+                "A: Clio-R",
+                "A: writing twice by the client, to once",
+                "B: Clio-R",
+                "B: writing twice by the client, to once",
+                "B: what the client's second write takes more than the card's",
+            ];
+        thesis_vpc_costs_the_host_nothing = "thesis-vpc", [];
+        thesis_scaling_waits_a_period = "thesis-scaling", [];
+        thesis_parallel_takes_a_stage = "thesis-parallel",
+            [
+                "All side by side, 5 NTs",
+                "All side by side, 6 NTs",
+                "Half side by side, 6 NTs",
+                "All side by side, 7 NTs",
+                "Half side by side, 7 NTs",
+            ];
+        thesis_clio_fills_its_link = "thesis-clio",
+            [
+                "2 threads of a host, A",
+                "2 threads of a host, B",
+                "4 threads of a host, A",
+                "4 threads of a host, B",
+                "4 threads of a host, C",
+                "2 hosts, C",
+                "16 bytes of a value, read",
+                "16 bytes of a value, write",
+                "64 bytes of a value, read",
+                "64 bytes of a value, write",
+                "256 bytes of a value, read",
+                "256 bytes of a value, write",
+                "16 bytes of memory, read",
+                "16 bytes of memory, write",
+                "64 bytes of memory, read",
+                "256 bytes of memory, read",
+            ];
+        osmosis_divides_processors_by_weight = "osmosis", [];
+        karma_makes_bursts_equal = "karma", [];
+        supernic_latency_is_core_and_scheduler = "latency", [];
+        supernic_table_1_is_seen_in_runs = "table1", [];
+        flexpipe_3_saturates_panic = "flexpipe-fig3", [];
+        flexpipe_4_is_fastest = "flexpipe-fig4", ["StaticPipe: longest less shortest latency"];
+        flexpipe_5_has_its_knee = "flexpipe-fig5", [];
+        flexpipe_table_1_has_a_pipeline_that_is_not_flexible = "flexpipe-table1", [];
+        flexpipe_table_2_follows_from_its_equation = "flexpipe-table2", [];
+        bluefield2_needs_offload_and_prints_losses_that_none_of_its_limits_has = "bluefield2-mixes",
+            [
+                "UDP, small (Fig. 3), with offload: largest loss of all loads",
+                "SYN (Fig. 4), with offload: largest loss of all loads",
+            ];
+        bluefield3_prints_a_thread_that_does_not_scale = "bf3-compute",
+            ["A host core over a DPA thread, with linear scaling"];
+        bluefield3_reads_its_cache = "bf3-memory", [];
+        bluefield3_is_near_the_network = "bf3-latency", [];
+        bluefield3_waits_for_memory = "bf3-access", [];
+        bluefield3_needs_threads = "bf3-threads", [];
+        bluefield3_keeps_clocks = "bf3-clock", [];
+        bluefield3_aggregates_in_the_right_memory = "bf3-aggregation",
+            ["Net-Host+Agg-DPA over the slowest with packets in DPA memory"];
+        bluefield3_cases_run_where_the_study_has_them = "bf3-guidelines", [];
+    }
+    at night {
+        supernic_16_is_equal_where_loads_and_promises_allow_it = "fig16", [];
+        thesis_consolidation_needs_the_nts_of_the_sum = "thesis-consolidation",
+            [
+                "2 hosts, NTs of 30 Gbit/s: area and time saved",
+                "4 hosts, NTs of 20 Gbit/s: area and time saved",
+                "40 Gbit/s, a card each: operations",
+                "40 Gbit/s, one card: operations",
+                "40 Gbit/s: operations with one card, to a card each",
+            ];
+    }
 }
 
 /// The card as shipped has sixteen regions; of four as few are loaded.

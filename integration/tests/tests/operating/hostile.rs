@@ -275,7 +275,7 @@ fn page(home: &Home, address: SocketAddr) -> String {
         line.to_ascii_lowercase().starts_with("set-cookie: ").then(|| &line["set-cookie: ".len()..])
     });
     let cookie = cookie.expect("a cookie").split(';').next().expect("a part");
-    ["/stream", "/explanation/acme/all", "/diagnosis/acme/all", "/history/acme"]
+    ["/stream", "/explanation/acme/all", "/diagnosis/acme/all", "/history/acme", "/account/acme"]
         .map(|path| browse(address, path, cookie))
         .concat()
 }

@@ -77,6 +77,18 @@ pub enum ControlError {
         /// Beginning of the next month.
         until: String,
     },
+    /// Nobody knows what the tenant has spent of its budget.
+    #[error(
+        "what {tenant} has spent of its budget of {budget} this month is unknown, for this host has no prices any more: it gets no \
+         new DAGs, machines or bandwidth until an operator puts prices.toml back, or takes its month_budget away; what it has stays, \
+         with its promises"
+    )]
+    BudgetUnknown {
+        /// The tenant's resource name.
+        tenant: String,
+        /// The budget. Its currency is that of the prices.
+        budget: String,
+    },
     /// The card has no room.
     #[error(transparent)]
     Refused(Infeasible),
@@ -174,7 +186,7 @@ impl ControlError {
             Self::EtagMismatch { .. } => "etag",
             Self::Precondition { .. } => "precondition",
             Self::Quota { .. } => "quota",
-            Self::Budget { .. } => "budget",
+            Self::Budget { .. } | Self::BudgetUnknown { .. } => "budget",
             Self::Refused(_) => "capacity",
             Self::NoCard(_) => "no_card",
             Self::Cancelled => "cancelled",
@@ -230,6 +242,7 @@ impl ControlError {
                 vec![tenant, quota, limit, used, asked]
             }
             Self::Budget { tenant, budget, spent, until } => vec![tenant, budget, spent, until],
+            Self::BudgetUnknown { tenant, budget } => vec![tenant, budget],
             Self::InBatch { error, .. } => error.texts_mut(),
             Self::Cancelled | Self::Outdated => Vec::new(),
         }

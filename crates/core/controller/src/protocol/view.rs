@@ -46,6 +46,8 @@ pub enum BudgetLevel {
     Warned,
     /// All of it.
     Reached,
+    /// Nobody knows, for there are no prices; what holds for all of it holds for this.
+    Unknown,
 }
 
 /// Money that a tenant has spent of its budget.

@@ -19,7 +19,8 @@ pub(crate) fn follow(core: &mut Core, tx: &mut Tx) {
             note(core, tx, &tenant, used);
         }
         let at_limit = core.policies.current().budgets.at_limit;
-        let off = level == Some(BudgetLevel::Reached) && at_limit == BudgetAction::BurstOff;
+        let is_over = matches!(level, Some(BudgetLevel::Reached | BudgetLevel::Unknown));
+        let off = is_over && at_limit == BudgetAction::BurstOff;
         if core.budgets.set_burst_off(&tenant, off) {
             core.loops.all_changed();
         }
@@ -29,21 +30,35 @@ pub(crate) fn follow(core: &mut Core, tx: &mut Tx) {
 /// Tells operators and the tenant.
 fn note(core: &Core, tx: &mut Tx, tenant: &TenantId, used: Option<BudgetUse>) {
     let Some(BudgetUse { spent, budget, level }) = used else { return };
-    let currency = core.usage.prices().map(|prices| prices.currency.as_str()).unwrap_or_default();
     let (from, to) = core.usage.month();
     let month = utc(from).get(..7).unwrap_or_default().to_owned();
-    let sum = format!("tenants/{tenant} has spent {spent} of {budget} {currency} in {month}");
-    let (kind, text) = match (level, core.policies.current().budgets.at_limit) {
-        (BudgetLevel::Within, _) => (LogKind::BudgetFreed, sum),
-        (BudgetLevel::Warned, _) => (LogKind::BudgetWarning, sum),
-        (BudgetLevel::Reached, BudgetAction::Nothing) => (LogKind::BudgetReached, sum),
-        (BudgetLevel::Reached, BudgetAction::NoNewDags) => {
-            let text = format!("{sum}: no new DAGs, machines or bandwidth until {}", utc(to));
-            (LogKind::BudgetReached, text)
+    let prices = core.usage.prices();
+    let currency = prices.map(|prices| prices.currency.as_str()).unwrap_or_default();
+    let (sum, until) = match spent {
+        Some(spent) => {
+            let sum =
+                format!("tenants/{tenant} has spent {spent} of {budget} {currency} in {month}");
+            (sum, utc(to))
         }
-        (BudgetLevel::Reached, BudgetAction::BurstOff) => {
-            let text = format!("{sum}: its DAGs get their promises and no more until {}", utc(to));
-            (LogKind::BudgetReached, text)
+        None => {
+            let sum = format!(
+                "there are no prices any more, so what tenants/{tenant} has spent of its budget of {budget} in {month} is unknown"
+            );
+            (sum, "there are prices again".to_owned())
+        }
+    };
+    let kind = match level {
+        BudgetLevel::Within => LogKind::BudgetFreed,
+        BudgetLevel::Warned | BudgetLevel::Unknown => LogKind::BudgetWarning,
+        BudgetLevel::Reached => LogKind::BudgetReached,
+    };
+    let text = match (level, core.policies.current().budgets.at_limit) {
+        (BudgetLevel::Within | BudgetLevel::Warned, _) | (_, BudgetAction::Nothing) => sum,
+        (_, BudgetAction::NoNewDags) => {
+            format!("{sum}: no new DAGs, machines or bandwidth until {until}")
+        }
+        (_, BudgetAction::BurstOff) => {
+            format!("{sum}: its DAGs get their promises and no more until {until}")
         }
     };
     tx.note(kind, LogSubject { tenant: Some(tenant), ..LogSubject::default() }, text);

@@ -9,55 +9,64 @@ use crate::state::Core;
 /// A budget and money spent of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BudgetUse {
-    pub spent: Money,
+    /// `None` without prices.
+    pub spent: Option<Money>,
     pub budget: Money,
     pub level: BudgetLevel,
 }
 
-/// Part of its budget that a tenant has spent; `None` without a budget, and without prices. Time O(log tenants).
+/// Part of its budget that a tenant has spent; `None` without a budget. Time O(log tenants).
 pub(crate) fn of(core: &Core, tenant: &TenantId) -> Option<BudgetUse> {
     let record = core.registry.tenant(tenant)?;
     let budget = Money::of_micros(record.tenant.quota.month_budget.micros()?);
-    let spent = core.usage.spent(tenant)?;
+    let spent = core.usage.spent(tenant);
     let warn = u64::from(core.policies.current().budgets.warn_percent);
-    let level = match spent.percent_of(budget) {
-        _ if spent >= budget => BudgetLevel::Reached,
-        Some(percent) if percent >= warn => BudgetLevel::Warned,
-        _ => BudgetLevel::Within,
+    let level = match spent.map(|spent| (spent >= budget, spent.percent_of(budget))) {
+        None => BudgetLevel::Unknown,
+        Some((true, _)) => BudgetLevel::Reached,
+        Some((false, Some(percent))) if percent >= warn => BudgetLevel::Warned,
+        Some(_) => BudgetLevel::Within,
     };
     Some(BudgetUse { spent, budget, level })
 }
 
 /// Spending as callers see it; `None` without a budget.
 pub(crate) fn spending(core: &Core, tenant: &TenantId) -> Option<TenantSpending> {
-    let record = core.registry.tenant(tenant)?;
-    record.tenant.quota.month_budget.micros()?;
-    let used = of(core, tenant);
+    let BudgetUse { spent, level, .. } = of(core, tenant)?;
     Some(TenantSpending {
         month: core.usage.month(),
-        spent: used.map(|used| used.spent),
+        spent,
         currency: core.usage.prices().map(|prices| prices.currency.clone()).unwrap_or_default(),
-        level: used.map_or(BudgetLevel::Within, |used| used.level),
+        level,
         at_limit: core.policies.current().budgets.at_limit,
     })
 }
 
 /// # Errors
-/// The tenant has spent its budget, and the operator's policy is that it gets nothing more.
+/// The operator's policy is that a tenant gets nothing more once it has spent its budget, and it has, or nobody knows: where
+/// prices are gone, a budget that was set must not become none.
 pub(crate) fn check_more(core: &Core, tenant: &TenantId) -> Result<(), ControlError> {
     if core.policies.current().budgets.at_limit != BudgetAction::NoNewDags {
         return Ok(());
     }
-    let Some(used) = of(core, tenant).filter(|used| used.level == BudgetLevel::Reached) else {
-        return Ok(());
-    };
-    let currency = core.usage.prices().map(|prices| prices.currency.as_str()).unwrap_or_default();
-    Err(ControlError::Budget {
-        tenant: format!("tenants/{tenant}"),
-        budget: format!("{} {currency}", used.budget),
-        spent: format!("{} {currency}", used.spent),
-        until: utc(core.usage.month().1),
-    })
+    let Some(BudgetUse { spent, budget, level }) = of(core, tenant) else { return Ok(()) };
+    let tenant = format!("tenants/{tenant}");
+    match (level, spent) {
+        (BudgetLevel::Within | BudgetLevel::Warned, _) => Ok(()),
+        (BudgetLevel::Unknown, _) | (BudgetLevel::Reached, None) => {
+            Err(ControlError::BudgetUnknown { tenant, budget: budget.to_string() })
+        }
+        (BudgetLevel::Reached, Some(spent)) => {
+            let prices = core.usage.prices();
+            let currency = prices.map(|prices| prices.currency.as_str()).unwrap_or_default();
+            Err(ControlError::Budget {
+                tenant,
+                budget: format!("{budget} {currency}"),
+                spent: format!("{spent} {currency}"),
+                until: utc(core.usage.month().1),
+            })
+        }
+    }
 }
 
 /// # Errors

@@ -171,7 +171,6 @@ fn a_restart_forgets_nothing_and_the_next_month_frees() {
     set(&mut world, 1_000_000);
     refused(world.ask(create("acme/more", spec("aes", 1))));
     world.restart();
-    world.controller.declare_prices(prices());
     let error = world.controller.check_command(&operator(), budget("acme", MonthBudget::UNLIMITED));
     assert_eq!(error, Ok(()));
     refused(world.ask(create("acme/more", spec("aes", 1))));
@@ -192,7 +191,7 @@ fn a_restart_forgets_nothing_and_the_next_month_frees() {
 }
 
 #[test]
-fn without_prices_no_budget_is_taken_and_none_limits() {
+fn without_prices_no_budget_is_taken() {
     let mut world = World::new();
     let text = "there are no prices on this host";
     let limited = MonthBudget::from_micros(1);
@@ -207,10 +206,42 @@ fn without_prices_no_budget_is_taken_and_none_limits() {
     world.handle(Event::PricesChanged(prices()));
     world.ask(budget("acme", MonthBudget::from_micros(0))).expect("there are prices");
     refused(world.ask(create("acme/web", spec("aes", 1))));
+}
+
+/// Prices that are lost do not make a budget none.
+#[test]
+fn a_budget_of_which_nobody_knows_what_is_spent_counts_as_spent() {
+    let mut world = world(BudgetAction::NoNewDags);
+    set(&mut world, 9_000_000);
     world.handle(Event::PricesChanged(None));
-    let spending = world.tenant("acme").spending.expect("it has a budget");
-    assert_eq!((spending.spent, spending.level), (None, BudgetLevel::Within));
-    world.deploy("acme/web", "aes", 1);
+    for _ in 0..2 {
+        let spending = world.tenant("acme").spending.expect("it has a budget");
+        assert_eq!((spending.spent, spending.level), (None, BudgetLevel::Unknown));
+        let error = world.ask(create("acme/more", spec("aes", 1))).expect_err("nobody knows");
+        let says = "what tenants/acme has spent of its budget of 9 this month is unknown, for this host has no prices any more: \
+                    it gets no new DAGs, machines or bandwidth until an operator puts prices.toml back, or takes its \
+                    month_budget away; what it has stays, with its promises";
+        assert_eq!(error.to_string(), says);
+        assert_eq!(told(&world, "acme").last(), Some(&LogKind::BudgetWarning));
+        world.restart();
+        world.settle();
+    }
+    let acme = caller("acme");
+    let mut all = world.controller.log_before(&acme, None);
+    let last = all.find(|entry| entry.kind == LogKind::BudgetWarning).expect("an event").clone();
+    drop(all);
+    let text = "there are no prices any more, so what tenants/acme has spent of its budget of 9 in 1970-01 is unknown: no new \
+                DAGs, machines or bandwidth until there are prices again";
+    assert_eq!(last.text, text);
+    world.deploy("beta/db", "aes", 1);
+    assert_eq!(world.state("acme/web"), DagState::Ready);
+    world.handle(Event::PricesChanged(prices()));
+    assert_eq!(level(&world), (BudgetLevel::Within, "1".to_owned()));
+    assert_eq!(told(&world, "acme").last(), Some(&LogKind::BudgetFreed));
+    world.deploy("acme/more", "aes", 1);
+    world.handle(Event::PricesChanged(None));
+    world.ask(budget("acme", MonthBudget::UNLIMITED)).expect("that is none");
+    world.deploy("acme/third", "aes", 1);
 }
 
 #[test]
@@ -231,6 +262,9 @@ fn burst_off_leaves_the_promise_and_takes_the_rest() {
     set(&mut world, 9_000_000);
     periods(&mut world, 6, &sends);
     assert!(bucket(&mut world, "acme/web") > 5_000, "what is left over is for it again");
+    world.handle(Event::PricesChanged(None));
+    periods(&mut world, 6, &sends);
+    assert_eq!(bucket(&mut world, "acme/web"), 5_000, "nobody knows what it has spent");
 }
 
 /// Another policy counts from the edge of an epoch on, for those that have spent their budgets already.

@@ -15,6 +15,8 @@ const COARSE = 15000;
 const UNCHANGED = 2000;
 /** Milliseconds for which points are kept, as long as the daemon keeps them. */
 const KEPT = 3600000;
+/** Milliseconds after which a tenant's usage is asked for again. */
+const ACCOUNT_AGE = 60000;
 /** Points after which older ones are thinned out. */
 const POINTS = 600;
 /** Number of owner colours. */
@@ -92,6 +94,9 @@ class Model {
   #lastMessage = 0;
   #observed = 0;
   #requested = new Set();
+  /** Usage and promises by tenant, and when each was asked for. */
+  accounts = new Map();
+  #accountsAsked = new Map();
   #derived = null;
 
   /** Calls a function after each change, at most once per frame. */
@@ -250,6 +255,25 @@ class Model {
       const first = here[0]?.[0] ?? Infinity;
       this.history.set(name, thin([...points.filter(([at]) => at < first), ...here]));
     }
+    this.changed();
+  }
+
+  /** Tenants by the share of the cards that they hold, the largest first. */
+  largestTenants() {
+    const shares = new Map();
+    for (const { tenant, spacePpm } of this.shares.values())
+      shares.set(tenant, Math.max(shares.get(tenant) ?? 0, spacePpm));
+    return [...shares].sort(([a, one], [b, other]) => other - one || a.localeCompare(b)).map(([tenant]) => tenant);
+  }
+
+  /** Asks for a tenant's usage and promises, once a minute while they are shown. */
+  async loadAccount(tenant) {
+    const now = performance.now();
+    if (now - (this.#accountsAsked.get(tenant) ?? -Infinity) < ACCOUNT_AGE) return;
+    this.#accountsAsked.set(tenant, now);
+    const account = await ask(`account/${tenant}`);
+    if (account) this.accounts.set(tenant, account);
+    else this.accounts.delete(tenant);
     this.changed();
   }
 

@@ -1,6 +1,7 @@
 // The page: renders the model when it changes, and handles keys.
 
 import { byId, setAttr, setText } from "./dom.js";
+import { showAccounts } from "./accounts.js";
 import { showCharts } from "./charts.js";
 import { clearHighlight, listKeys, showDag, showList } from "./dags.js";
 import { showEvents } from "./events.js";
@@ -27,6 +28,7 @@ function show() {
   showList(model, filter());
   showDag(model);
   showCharts(model, span());
+  showAccounts(model);
   showEvents(model, severity());
 }
 

@@ -15,6 +15,7 @@ use snic_fleet::HostId;
 use snic_front::gate::OwnCaller;
 use snic_web::{
     Changes, FleetSource, HostChange, HostChanges, PageChange, PageResource, PageSource,
+    TenantAccount,
 };
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt as _;
@@ -177,6 +178,19 @@ impl PageSource for HostPage {
     async fn history(&self, name: String) -> Result<Vec<v1::Fairness>, Status> {
         let reply = self.shares().get_fairness(v1::GetFairnessRequest { name }).await?;
         Ok(reply.into_inner().fairness)
+    }
+
+    async fn account(&self, name: String) -> Result<TenantAccount, Status> {
+        let mut tenants = v1::tenant_service_client::TenantServiceClient::new(self.0.clone());
+        let mut usage = v1::usage_service_client::UsageServiceClient::new(self.0.clone());
+        let request = v1::GetTenantRequest { name: name.clone() };
+        let tenant = tenants.get_tenant(request).await?.into_inner().tenant;
+        let request = v1::GetUsageRequest { name: name.clone(), ..Default::default() };
+        let day = usage.get_usage(request).await?.into_inner().total;
+        let request = v1::GetSloRequest { name, ..Default::default() };
+        let slo = usage.get_slo(request).await?.into_inner();
+        let (day, tenant) = (day.unwrap_or_default(), tenant.unwrap_or_default());
+        Ok(TenantAccount { day, slo, tenant })
     }
 }
 

@@ -6,10 +6,12 @@ use snic_api::v1;
 use snic_api::v1::card_service_server::CardService as _;
 use snic_api::v1::dag_service_server::DagService as _;
 use snic_api::v1::fairness_service_server::FairnessService as _;
+use snic_api::v1::tenant_service_server::TenantService as _;
+use snic_api::v1::usage_service_server::UsageService as _;
 use snic_controller::{Controller, ResourceKey};
 use snic_domain::Caller;
 use snic_front::gate::OwnCaller;
-use snic_web::{Changes, PageChange, PageResource, PageSource};
+use snic_web::{Changes, PageChange, PageResource, PageSource, TenantAccount};
 use tonic::{Request, Status};
 
 use super::Services;
@@ -59,6 +61,17 @@ impl PageSource for Services {
     async fn history(&self, tenant: String) -> Result<Vec<v1::Fairness>, Status> {
         let request = v1::GetFairnessRequest { name: tenant };
         Ok(self.get_fairness(as_operator(request)).await?.into_inner().fairness)
+    }
+
+    async fn account(&self, tenant: String) -> Result<TenantAccount, Status> {
+        let request = v1::GetTenantRequest { name: tenant.clone() };
+        let found = self.get_tenant(as_operator(request)).await?.into_inner().tenant;
+        let request = v1::GetUsageRequest { name: tenant.clone(), ..Default::default() };
+        let day = self.get_usage(as_operator(request)).await?.into_inner().total;
+        let request = v1::GetSloRequest { name: tenant, ..Default::default() };
+        let slo = self.get_slo(as_operator(request)).await?.into_inner();
+        let (day, tenant) = (day.unwrap_or_default(), found.unwrap_or_default());
+        Ok(TenantAccount { day, slo, tenant })
     }
 }
 

@@ -141,6 +141,8 @@ async fn it_changes_nothing_and_says_what_is_not_there() {
         ("GET", "/diagnosis/tenants/acme/dags/web", "404"),
         ("GET", "/diagnosis/nonsense", "400"),
         ("GET", "/history/tenants/acme", "404"),
+        ("GET", "/account/tenants/acme", "404"),
+        ("GET", "/account/nonsense", "400"),
     ] {
         let reply = fetch(plain(&rig).await, method, path).await;
         assert!(reply.starts_with(&format!("HTTP/1.1 {status} ")), "{method} {path}: {reply}");
@@ -151,6 +153,9 @@ async fn it_changes_nothing_and_says_what_is_not_there() {
     assert!(why.contains("\"way\":\"FREE_REGION\""), "{why}");
     let fast = fetch(plain(&rig).await, "GET", "/diagnosis/tenants/acme/dags/web").await;
     assert!(fast.contains("\"verdict\":\"") && fast.contains("[\"core\","), "{fast}");
+    let account = fetch(plain(&rig).await, "GET", "/account/tenants/acme").await;
+    let parts = ["\"name\":\"tenants/acme\"", "\"availabilityPpm\":", "\"objectivePpm\":999000"];
+    assert!(parts.iter().all(|part| account.contains(part)), "{account}");
     // What a tenant has is told from the first epoch on.
     in_time(async {
         let named = "\"name\":\"tenants/acme cards/card0\"";
@@ -177,7 +182,7 @@ async fn in_plain_text_it_is_for_who_has_its_key() {
         in_time(io.read_to_string(&mut reply)).await.expect("text");
         reply
     };
-    for path in ["/", "/page.js", "/stream", "/history/tenants/acme", "/?key=guess", "/?key="] {
+    for path in ["/", "/page.js", "/stream", "/account/tenants/acme", "/?key=guess", "/?key="] {
         for cookie in ["", "cookie: snic-page-80=guess\r\n"] {
             let reply = ask(path, cookie).await;
             assert!(reply.starts_with("HTTP/1.1 403 ") && reply.contains("page.key"), "{reply}");

@@ -43,7 +43,7 @@ struct Run {
     /// Throughput of both together, as a multiple of what one NT serves.
     throughput: Vec<f64>,
     settle: usize,
-    /// Shares that the loads allow, before the rise and after it.
+    /// Shares that loads and promises allow, before the rise and after it.
     allowed: [[f64; 2]; 2],
 }
 
@@ -70,7 +70,7 @@ impl Run {
         seconds.map(difference).fold(0.0, f64::max)
     }
 
-    /// The largest distance of a served share from what the loads allow, in one half of the run.
+    /// The largest distance of a served share from the allowed one, in one half of the run.
     fn missed(&self, half: usize) -> f64 {
         let seconds = &self.halves()[half];
         let of_user =
@@ -93,7 +93,7 @@ pub(super) fn shares(parameters: &Parameters) -> Result<FigureOutcome> {
     outcome.check("full: shares apart after the rise", "share", equal, full.apart(after));
     let allowed = Expected::predicted(Origin::Computed, ExpectedBound::AtMost(EQUAL));
     for (half, when) in ["before", "after"].into_iter().enumerate() {
-        let what = format!("full: farthest from what the loads allow, {when} the rise");
+        let what = format!("full: farthest from what loads and promises allow, {when} the rise");
         outcome.check(what, "share", allowed, full.missed(half));
     }
     let unequal = Expected::predicted(Origin::Published, ExpectedBound::AtLeast(2.0 * EQUAL));
@@ -129,9 +129,9 @@ pub(super) fn shares(parameters: &Parameters) -> Result<FigureOutcome> {
          is what was served, of what the NT of which the user takes most serves in all regions. The table \
          has the same for other loads, requests and rises, each in a shorter run, some of them with loads that \
          allow no equal shares. What the product promises is judged beside what the paper prints: each user is \
-         served what it sends, up to half and what the other leaves of its half, from the card's counters. One \
-         half of a run does not have these: with a load of 0.4 of what one user was promised the other gets all but the region of \
-         that promise, for what is promised is reserved.",
+         served what it sends, up to half and what the other leaves of its half, but for what the other was \
+         promised, which is reserved, from the card's counters. So a user that sends 0.4 of its promise of one \
+         region keeps 0.2 of the three from the other, which has the other two.",
     );
     Ok(outcome)
 }
@@ -221,17 +221,19 @@ fn ranges(parameters: &Parameters, outcome: &mut FigureOutcome) -> Result<()> {
         }
     }
     let most = Expected::predicted(Origin::Computed, ExpectedBound::Exact(100.0));
-    let what =
-        "full: of other loads, requests and rises, halves with the shares that the loads allow";
+    let what = "full: of other loads, requests and rises, halves with the shares that loads and promises allow";
     outcome.check(what, "%", most, f64::from(within) / f64::from(all) * 100.0);
     Ok(())
 }
 
-/// Shares that the loads allow: each user gets what it sends, up to half of all regions and what the other one
-/// leaves of its half.
-fn allowed(loads: [f64; 2]) -> [f64; 2] {
-    let of = |own: f64, other: f64| own.min((1.0 - other).max(0.5));
-    [of(loads[0], loads[1]), of(loads[1], loads[0])]
+/// Shares that loads and promises allow: each user gets what it sends, up to half of all regions and what the other one
+/// leaves of its half. What the other was promised is reserved for it, whatever it sends.
+fn allowed(loads: [f64; 2], promised: [f64; 2]) -> [f64; 2] {
+    let of = |own: usize, other: usize| {
+        let left = 1.0 - loads[other].max(promised[other]);
+        loads[own].min(left.max(0.5))
+    };
+    [of(0, 1), of(1, 0)]
 }
 
 fn runs(parameters: &Parameters) -> Result<[Run; 3]> {
@@ -305,7 +307,11 @@ impl TwoUserRun<'_> {
         let second_load = self.parameters.value(&FIG16_LOAD2_PERCENT);
         let more = load * self.parameters.value(&FIG16_MORE);
         let all = 100.0 * self.parameters.value(&FIG16_REGIONS);
-        let allowed = [load, more].map(|load| allowed([load / all, second_load / all]));
+        let promised = self
+            .users
+            .each_ref()
+            .map(|user| user.spec.bandwidth.get() as f64 / self.serves.get() as f64 * 100.0 / all);
+        let allowed = [load, more].map(|load| allowed([load / all, second_load / all], promised));
         let shares = [Vec::new(), Vec::new()];
         let mut run = Run { shares, throughput: Vec::new(), settle, allowed };
         let first = self.send(testbed, 0, load)?;

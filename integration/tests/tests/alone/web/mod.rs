@@ -28,7 +28,7 @@ const SCREENS: [(&str, u32, bool); 4] = [
     ("wide-dark", 1280, true),
 ];
 /// Parts that differ from run to run: times, measured rates, skipped samples.
-const STILL: &str = "for (const [what, property, value] of [['#log', 'display', 'none'], \
+const STILL: &str = "for (const [what, property, value] of [['#log', 'display', 'none'], ['#accounts', 'display', 'none'], \
     ['.lines', 'visibility', 'hidden'], ['#table', 'visibility', 'hidden'], \
     ['#events-title', 'visibility', 'hidden'], ['.value', 'visibility', 'hidden']]) \
     for (const element of document.querySelectorAll(what)) element.style[property] = value";

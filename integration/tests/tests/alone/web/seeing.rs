@@ -172,6 +172,38 @@ async fn lines_of_what_does_not_change_go_on() {
     assert_eq!(browser.complaints, [""; 0]);
 }
 
+/// Usage is of closed intervals, the first of which ends within ten seconds. A card that is lost is an outage then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tenants_have_their_usage_promises_and_outages() {
+    let Some(mut browser) = Browser::start() else { return };
+    let rig = Rig::start().await;
+    browser.set_screen(1280, 900, false);
+    tokio::time::sleep(std::time::Duration::from_secs(12)).await;
+    opened(&mut browser, &rig.url);
+    let row = |tenant: &str| {
+        format!(
+            "[...document.querySelectorAll('#account-table tbody tr')].find((row) => \
+             row.firstChild.textContent === '{tenant}')"
+        )
+    };
+    browser.until(&format!("{} !== undefined && {} !== undefined", row("acme"), row("globex")));
+    let cells = format!(
+        "Object.fromEntries([...document.querySelectorAll('#account-table th[scope=col]')].map((head, at) => \
+         [head.textContent, {}.children[at].textContent]))",
+        row("acme")
+    );
+    let cells = browser.eval(&cells);
+    assert_eq!(cells["promise kept, 30 days"], json!("100.000 %"), "{cells}");
+    assert_eq!(
+        (&cells["objective"], &cells["burn rate, 1 h"]),
+        (&json!("99.900 %"), &json!("0.0"))
+    );
+    assert_eq!(cells["spent this month"], json!("–"), "there are no prices");
+    let promised = cells["promised, mean"].as_str().expect("a rate");
+    assert!(promised.ends_with("bit/s") && promised != "0 bit/s", "{cells}");
+    assert_eq!(browser.complaints, [""; 0]);
+}
+
 /// The model of the page with this many cards, of 16 regions each, and DAGs.
 fn fill(cards: u32, dags: u32) -> String {
     format!(

@@ -4,6 +4,7 @@ pub mod card;
 pub mod things;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use snic_controller::{
@@ -17,6 +18,7 @@ use snic_domain::{
 };
 use snic_ports::store::RECORD_BYTES_MAX;
 use snic_tables::StateOrder;
+use snic_usage::Prices;
 
 use card::TinyCard;
 use things::{bitstreams, card_id, create, dag, functions, nts, profile, spec, tenant, tenant_id};
@@ -63,6 +65,7 @@ pub struct World {
     outbox: Outbox<Effect>,
     pub crash: Option<Crash>,
     in_fleet: bool,
+    prices: Option<Arc<Prices>>,
     answers: BTreeMap<u64, Answer>,
     calls: u64,
 }
@@ -104,6 +107,7 @@ impl World {
             outbox: Outbox::new(),
             crash: None,
             in_fleet: false,
+            prices: None,
             answers: BTreeMap::new(),
             calls: 0,
         }
@@ -165,6 +169,9 @@ impl World {
 
     /// Gives an event to the controller and carries out what follows, up to commands to cards.
     pub fn handle(&mut self, event: Event) {
+        if let Event::PricesChanged(prices) = &event {
+            self.prices.clone_from(prices);
+        }
         let tx = self.controller.handle(event, self.now);
         let looks = self.controller.looks();
         assert!(looks <= LOOKS_OF_AN_EVENT, "{looks} looks of the planner with one event");
@@ -252,6 +259,7 @@ impl World {
             .expect("our own records are readable");
         self.controller.declare_functions(card_id(), functions());
         self.controller.declare_fleet(self.in_fleet);
+        self.controller.declare_prices(self.prices.clone());
         self.controller.check().expect("the invariants after recovery");
         for id in self.cards.keys().cloned().collect::<Vec<_>>() {
             self.appear(&id);
