@@ -39,6 +39,7 @@ mod fragments;
 mod frame_patterns;
 mod generator;
 mod header;
+mod header_rules;
 #[cfg(test)]
 mod hostile;
 mod loads;
@@ -61,6 +62,7 @@ pub use client::{CardProcess, SoftCard};
 pub use control::{CardExtras, SoftCardFailure, serve, serve_folder};
 pub use failover::{Failover, InvalidFailover};
 pub use generator::SoftGenerator;
+pub use header_rules::HeaderRule;
 pub use machine::FRAMES_MAX;
 pub use port_guard::{FunctionGuard, InvalidGuard};
 pub use ports::{InvalidPort, OpenPort, Port, PortSpec, Received, Sent};

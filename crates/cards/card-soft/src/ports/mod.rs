@@ -63,7 +63,7 @@ impl PortSpec {
     ///
     /// # Errors
     /// The device is not there or taken, the process may not open it, or this program has no such ports.
-    pub(crate) fn open(&self, vhost_user: Option<OpenPort>) -> io::Result<Box<dyn Port>> {
+    pub fn open(&self, vhost_user: Option<OpenPort>) -> io::Result<Box<dyn Port>> {
         match self {
             Self::Tap(name) => Ok(Box::new(tap::Tap::open(name)?)),
             Self::Interface(name) => Ok(Box::new(interface::Interface::open(name)?)),
