@@ -200,7 +200,10 @@ impl FlowTable {
 
     /// The rule of the whole chain for the flow of a frame that has left it; `None` where an NT of the chain needs each
     /// packet, or the frame has not followed all steps.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no program takes such rules from a card yet"))]
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "no program takes such rules from a card yet")
+    )]
     pub(crate) fn compose(&self, uid: u32, flow: &FrameFlow) -> Option<HeaderRule> {
         let FrameFlow::At(place) = flow else { return None };
         let DagChanges { generation, learnt } = changes_of(&self.changes, uid);
