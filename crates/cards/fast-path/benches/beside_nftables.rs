@@ -36,7 +36,7 @@ const CARD: [&str; 2] = ["02:00:00:00:00:1a", "02:00:00:00:00:1b"];
 const HOSTS: [&str; 2] = ["02:00:00:00:00:0a", "02:00:00:00:00:0b"];
 const FAMILY: Family = Family { external: "10.1.0.254", ..FAMILIES[0] };
 
-/// What forwards.
+/// Program that forwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Nftables,

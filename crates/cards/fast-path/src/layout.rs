@@ -139,7 +139,7 @@ impl KernelRule {
     }
 }
 
-/// What a replacement adds to a ones' complement sum over words in the processor's own order, in which the kernel adds them up
+/// The sum that a replacement adds to a ones' complement sum over words in the processor's own order, in which the kernel adds them up
 /// (RFC 1071, 2 B).
 fn added(before: &[u8], after: &[u8]) -> u32 {
     let words = |bytes: &[u8]| -> Vec<u16> {

@@ -1,6 +1,9 @@
 //! The end of the card's process.
 
+use std::fs::Permissions;
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -15,7 +18,7 @@ use crate::site::{Site, WIDE, inside, next};
 const CARD: &str = "SNIC_FAST_PATH_CARD";
 
 #[test]
-#[ignore = "part of nothing_passes_without_the_process_of_the_card"]
+#[ignore = "part: of nothing_passes_without_the_process_of_the_card"]
 fn card() {
     let Ok(namespace) = std::env::var(CARD) else { return };
     inside(&namespace, || {
@@ -64,4 +67,36 @@ fn nothing_passes_without_the_process_of_the_card() {
     card.kill().expect("it runs");
     card.wait().expect("it ends");
     assert_eq!(passed(5), 0, "their DAG is gone");
+}
+
+/// Set for the process that may not load programs.
+const USER: &str = "SNIC_FAST_PATH_USER";
+
+#[test]
+#[ignore = "part: of a_process_that_is_not_root_says_why_it_has_no_fast_path"]
+fn user() {
+    if std::env::var(USER).is_ok() {
+        println!("{}", FastPath::load().expect_err("it is not root"));
+    }
+}
+
+#[test]
+fn a_process_that_is_not_root_says_why_it_has_no_fast_path() {
+    if !rustix::process::geteuid().is_root() || FastPath::load().is_err() {
+        assert!(std::env::var_os("CI").is_none(), "missing: root and clang");
+        return println!("not run: it needs root and clang");
+    }
+    // A copy, for this one may be in a folder of root's.
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("tests");
+    std::fs::copy(std::env::current_exe().expect("a path"), &program).expect("it is there");
+    for path in [folder.path(), &program] {
+        std::fs::set_permissions(path, Permissions::from_mode(0o755)).expect("it is ours");
+    }
+    let mut command = Command::new(&program);
+    command.args(["--exact", "death::user", "--ignored", "--nocapture"]);
+    command.env(USER, "1").current_dir("/").uid(65_534).gid(65_534);
+    let output = command.output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("needs root and Linux 6.6"), "{output:?}");
 }

@@ -159,7 +159,14 @@ pub fn unusual(sample: &Sample) -> Vec<(&'static str, Vec<u8>)> {
             all.push((name, changed(&|frame| frame[at + 13] = flags)));
         }
         all.push(("a short TCP header", changed(&|frame| frame[at + 12] = 0x40)));
-        all.push(("a long TCP header", changed(&|frame| frame[at + 12] = 0xF0)));
+        // With bytes behind the packet, which are padding and no header.
+        all.push((
+            "a long TCP header",
+            changed(&|frame| {
+                frame[at + 12] = 0xF0;
+                frame.resize(whole.len() + 40, 0);
+            }),
+        ));
     } else {
         all.push(("a short UDP length", changed(&|frame| frame[at + 5] = 7)));
         all.push(("a long UDP length", changed(&|frame| frame[at + 5] += 1)));

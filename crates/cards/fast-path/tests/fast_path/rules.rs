@@ -171,14 +171,18 @@ fn the_bucket_bounds_the_rate_what_is_beyond_goes_to_the_card_and_all_is_counted
         // Five times the rate.
         std::thread::sleep(Duration::from_millis(4));
     }
+    // What is on its way arrives, however much else the machine has to do.
+    let until = Instant::now() + Duration::from_secs(10);
+    while seen[0].0 + seen[1].0 < sent && Instant::now() < until {
+        drain(&mut bench, &mut seen);
+        std::thread::sleep(Duration::from_millis(1));
+    }
     let micros = began.elapsed().as_micros() as u64;
-    std::thread::sleep(Duration::from_millis(50));
-    drain(&mut bench, &mut seen);
     let [(passed, bytes), (beyond, beyond_bytes)] = seen;
     println!("sent {sent}, passed {passed}, to the card {beyond}, in {micros} µs");
     assert_eq!(passed + beyond, sent, "none is lost");
     assert!(bytes <= BURST + micros, "{bytes} bytes in {micros} µs");
-    assert!(bytes + 20_000 >= BURST + 1_000_000, "{bytes} bytes: it gets its rate");
+    assert!(bytes >= BURST + 900_000, "{bytes} bytes: it gets its rate");
     let counts = bench.path.dag_counts(1).expect("a row");
     let expected =
         DagCounts { packets: passed, bytes, beyond_packets: beyond, beyond_bytes, failed: 0 };
@@ -187,6 +191,24 @@ fn the_bucket_bounds_the_rate_what_is_beyond_goes_to_the_card_and_all_is_counted
     assert_eq!((used.packets, used.bytes), (passed, bytes));
     assert!(used.last_nanos > 0);
     assert_eq!(bench.path.dag_counts(2).expect("a row"), DagCounts::default());
+}
+
+#[test]
+fn merged_datagrams_go_to_the_card() {
+    let Some(mut bench) = Bench::new("merged") else { return };
+    // Without an identification, which counts up where a merged packet is cut.
+    let sample = Sample::UDP6;
+    let headers = sample.translated(sample.external(), 40_000);
+    bench.path.set_rule(&bench.rule(headers, 1)).expect("there is room");
+    let frame = sample.frame();
+    // A port merges what it sends of a flow in one call.
+    let mut frames: Vec<_> =
+        (0..20).map(|_| bench.pool.copy_of(&frame).expect("a buffer")).collect();
+    assert_eq!(bench.hosts[0].send(&mut frames).frames, 20);
+    for _ in 0..20 {
+        assert_eq!(bench.arrival(), Some((Place::Slow, frame.clone())));
+    }
+    assert_eq!(bench.pass(&frame).0, Place::Host, "one alone");
 }
 
 #[test]

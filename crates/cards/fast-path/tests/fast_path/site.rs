@@ -75,6 +75,7 @@ impl Site {
             ip(&format!(
                 "link add name {device} netns {namespace} address {station} type veth peer name c{device} netns {card}"
             ));
+            ip(&format!("-n {namespace} link set dev lo up"));
             ip(&format!("-n {namespace} link set dev {device} addrgenmode none"));
             ip(&format!("-n {namespace} link set dev {device} up"));
             ip(&format!("-n {card} link set dev c{device} up"));
@@ -104,7 +105,7 @@ pub struct Bench {
     pub indices: [u32; 2],
     /// The hosts' ends.
     pub hosts: Vec<Box<dyn Port>>,
-    /// What the program does not take.
+    /// Devices that get frames which the program does not take.
     pub slow: [Box<dyn Port>; 2],
     pub pool: Pool,
     pub site: Site,

@@ -42,7 +42,7 @@ fn take_stream(listener: &TcpListener) -> io::Result<(IpAddr, bool)> {
     Ok((from.ip(), bytes.iter().enumerate().all(|(at, got)| *got == byte(at))))
 }
 
-/// What a run was: where streams came from, frames on the slow path, counts of the DAG, packets at the second host.
+/// Results of a run: where streams came from, frames on the slow path, counts of the DAG, packets at the second host.
 fn run(bench: &mut Bench, family: &Family) -> (IpAddr, u64, DagCounts, u64) {
     family.set_up(bench);
     let is_over = AtomicBool::new(false);

@@ -153,7 +153,6 @@ fn a_rule_of_a_whole_chain_makes_of_a_packet_what_its_steps_make() {
             *confirmed.entry(what).or_default() += count;
         }
     }
-    println!("{packets} packets; confirmed: {confirmed:?}");
     assert_eq!(confirmed.len(), 8, "{confirmed:?}");
     assert!(confirmed.values().all(|count| *count > packets / 4_000), "{confirmed:?}");
 }
