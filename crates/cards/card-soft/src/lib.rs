@@ -65,7 +65,7 @@ pub use generator::SoftGenerator;
 pub use header_rules::HeaderRule;
 pub use machine::FRAMES_MAX;
 pub use port_guard::{FunctionGuard, InvalidGuard};
-pub use ports::{InvalidPort, OpenPort, Port, PortSpec, Received, Sent};
+pub use ports::{InvalidPort, OpenPort, Port, PortSpec, Received, Sent, enter_network};
 pub use process::{CardFolder, Program};
 pub use protocol::{Observation, TaskObservation};
 pub use segments::{OFFLOAD_BYTES, SEGMENTS_MAX, complete};

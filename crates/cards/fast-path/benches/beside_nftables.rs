@@ -19,7 +19,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg};
-use rustix::thread::{CpuSet, sched_setaffinity};
 
 use card::{FAMILIES, Family, exits, forward};
 use site::{Bench, inside, ip, received};
@@ -43,10 +42,13 @@ enum Way {
     FastPath,
 }
 
+/// Pins this thread to a processor.
 fn pin(processor: usize) {
-    let mut set = CpuSet::new();
-    set.set(processor);
-    sched_setaffinity(None, &set).expect("two processors");
+    let thread = std::fs::read_link("/proc/thread-self").expect("it is there");
+    let thread = thread.file_name().expect("its number");
+    let mut taskset = Command::new("taskset");
+    let output = taskset.args(["-cp", &processor.to_string()]).arg(thread).output();
+    assert!(output.expect("taskset starts").status.success());
 }
 
 /// Addresses, routes and rules of the kernel's own forwarding.

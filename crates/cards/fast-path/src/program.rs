@@ -42,7 +42,7 @@ pub enum FastPathError {
     #[error("no network device {0:?} in this namespace")]
     NoDevice(String),
     /// A map is full, or an index is out of its range.
-    #[error("the fast path's map {map} does not take the change: {error}")]
+    #[error("the fast path's map {map} does not take the change")]
     Map {
         /// Name of the map.
         map: &'static str,

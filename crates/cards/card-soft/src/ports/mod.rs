@@ -16,6 +16,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use snic_nts::{Packet, Pool};
 
+pub use system::enter_network;
+
 /// The longest name of a network interface that Linux takes.
 const NAME_BYTES_MAX: usize = 15;
 

@@ -44,7 +44,7 @@ fn card() {
 fn nothing_passes_without_the_process_of_the_card() {
     let Some(site) = Site::new("death") else { return };
     if let Err(error) = FastPath::load() {
-        assert!(std::env::var_os("CI").is_none(), "missing: {error}");
+        assert!(std::env::var_os("CI").is_none(), "missing: {error:?}");
         return println!("not run: {error}");
     }
     let mut command = Command::new(std::env::current_exe().expect("a path"));

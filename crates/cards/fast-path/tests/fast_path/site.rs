@@ -1,12 +1,10 @@
 //! Two hosts, a card between them, and the card's slow devices.
 
 use std::fs::File;
-use std::os::fd::AsFd as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use snic_card_soft::{HeaderRule, Port, PortSpec, Received};
+use snic_card_soft::{HeaderRule, Port, PortSpec, Received, enter_network};
 use snic_fast_path::{DagProfile, Exit, FastPath, KernelRule};
 use snic_nts::{Packet, Pool};
 
@@ -38,7 +36,7 @@ pub fn inside<T: Send>(namespace: &str, run: impl FnOnce() -> T + Send) -> T {
 pub fn enter(namespace: &str) {
     let path = format!("/run/netns/{namespace}");
     let file = File::open(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-    move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may");
+    enter_network(&file.into()).expect("root may");
 }
 
 /// Namespaces of two hosts and a card: `a` at `ca` and `b` at `cb`.
@@ -125,7 +123,7 @@ impl Bench {
         let (mut path, indices) = match loaded {
             Ok(loaded) => loaded,
             Err(error) => {
-                assert!(std::env::var_os("CI").is_none(), "missing: {error}");
+                assert!(std::env::var_os("CI").is_none(), "missing: {error:?}");
                 println!("not run: {error}");
                 return None;
             }
