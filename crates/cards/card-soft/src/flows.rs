@@ -30,6 +30,8 @@ use snic_domain::limits::DAG_ROWS;
 use snic_domain::{DagUid, NtNumber};
 use snic_nts::{Context, FlowKey, FlowRule, NtInstance, Packet, Verdict, wire::Layout};
 
+use crate::header_rules::HeaderRule;
+
 /// Flows in the table at most: 24 MB, most of which are taken as flows come.
 pub(crate) const FLOWS_MAX: usize = 16_384;
 /// NTs of a chain that have rules; those behind them process each frame.
@@ -194,6 +196,30 @@ impl FlowTable {
             Some(FlowPlace { step: place.step + 1, layout, ..place })
         });
         *flow = place.map_or(FrameFlow::Unruled, FrameFlow::At);
+    }
+
+    /// The rule of the whole chain for the flow of a frame that has left it; `None` where an NT of the chain needs each
+    /// packet, or the frame has not followed all steps.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "no program takes such rules from a card yet")
+    )]
+    pub(crate) fn compose(&self, uid: u32, flow: &FrameFlow) -> Option<HeaderRule> {
+        let FrameFlow::At(place) = flow else { return None };
+        let DagChanges { generation, learnt } = changes_of(&self.changes, uid);
+        let slot = self.slots.get(place.slot as usize)?;
+        let is_valid = (slot.flow.0, slot.generation, slot.stamp) == (uid, generation, place.stamp);
+        let is_whole = place.step == slot.steps_made && place.learnt == learnt;
+        if !is_valid || !is_whole {
+            return None;
+        }
+        let before = slot.flow.1;
+        let (mut after, mut is_back) = (before, false);
+        for (_, rule) in slot.steps[..slot.steps_made].iter().flatten() {
+            after = after.behind(rule)?;
+            is_back |= rule.is_reply();
+        }
+        HeaderRule::new(before, after, is_back)
     }
 
     /// A flow without steps. It takes the place of another one where the table is full.

@@ -294,6 +294,11 @@ impl Tasks {
         self.flows = flows;
     }
 
+    /// The rule of a whole chain for the flow of a frame that has left it.
+    pub(crate) fn compose(&self, uid: u32, flow: &FrameFlow) -> Option<crate::HeaderRule> {
+        self.flows.compose(uid, flow)
+    }
+
     pub(crate) fn check_flow_table(&self) {
         self.flows.check();
     }

@@ -17,6 +17,8 @@
 //! Packets that can change the state of a flow have no key, and always go to the tasks: TCP's SYN, FIN and RST, fragments,
 //! packets with IP options or extension headers, ICMP, and all that [`wire::parse`] refuses.
 
+use std::net::IpAddr;
+
 use crate::aging::EntryTicket;
 use crate::verdict::Verdict;
 use crate::wire::{
@@ -69,6 +71,69 @@ impl FlowKey {
             destination: wire::address(destination)?,
         };
         Some((key, layout))
+    }
+
+    /// The key of the flow's packets behind a task that treats them by a rule; `None` where the task needs each packet.
+    pub fn behind(&self, rule: &FlowRule) -> Option<Self> {
+        if rule.needs_packet {
+            return None;
+        }
+        let mut key = *self;
+        let half = self.addresses().len() / 2;
+        let ends = [(0, rule.rewrite.source), (1, rule.rewrite.destination)];
+        for (side, end) in ends {
+            let Some(Endpoint { address, port }) = end else { continue };
+            let place = &mut key.addresses[side * half..(side + 1) * half];
+            match address {
+                IpAddr::V4(v4) if half == 4 => place.copy_from_slice(&v4.octets()),
+                IpAddr::V6(v6) if half == 16 => place.copy_from_slice(&v6.octets()),
+                _ => return None,
+            }
+            key.ports[2 * side..2 * side + 2].copy_from_slice(&port.to_be_bytes());
+        }
+        if let Some(station) = rule.rewrite.back_to {
+            wire::send_back(&mut key.link, station);
+        }
+        Some(key)
+    }
+
+    /// Destination and source station.
+    pub fn stations(&self) -> &[u8] {
+        &self.link[..ETHERNET_TYPE]
+    }
+
+    /// Number of VLAN tags.
+    pub fn tags(&self) -> usize {
+        (self.network_at() - ETHERNET_BYTES) / 4
+    }
+
+    /// Whether its packets are IPv4.
+    pub fn is_ipv4(&self) -> bool {
+        self.ether_type() == 0x0800
+    }
+
+    /// Protocol of the transport: TCP or UDP.
+    pub const fn protocol(&self) -> u8 {
+        self.protocol
+    }
+
+    /// Source and destination address, of 4 or 16 bytes each.
+    pub fn addresses(&self) -> &[u8] {
+        &self.addresses[..if self.is_ipv4() { 8 } else { 32 }]
+    }
+
+    /// Source and destination port.
+    pub const fn ports(&self) -> &[u8; 4] {
+        &self.ports
+    }
+
+    fn ether_type(&self) -> u16 {
+        read_u16(&self.link, self.network_at() - 2)
+    }
+
+    /// Where the IP header begins: a link header is as long as its tags say.
+    fn network_at(&self) -> usize {
+        ether_type(&self.link).map_or(ETHERNET_BYTES, |(_, network)| network)
     }
 }
 
@@ -162,6 +227,8 @@ pub struct FlowRule {
     /// Marks that the task leaves on the packet for others of its chain.
     pub(crate) origin: Option<Flow>,
     pub(crate) followed: Option<Flow>,
+    /// The task looks at more of each packet than the key: its length, or its payload.
+    pub(crate) needs_packet: bool,
 }
 
 impl FlowRule {
@@ -173,7 +240,16 @@ impl FlowRule {
         verdict: Verdict::Forward,
         origin: None,
         followed: None,
+        needs_packet: false,
     };
+
+    /// The same of a task that judges each packet by more than its key.
+    pub(crate) const JUDGE: Self = Self { needs_packet: true, ..Self::PASS };
+
+    /// Whether the packets go back by the port that they came in by.
+    pub const fn is_reply(&self) -> bool {
+        matches!(self.verdict, Verdict::Reply)
+    }
 
     /// Replaces the addresses in a packet. `layout` follows.
     pub(crate) fn apply(&self, bytes: &mut [u8], layout: &mut Layout) {

@@ -29,7 +29,7 @@ const GROUPS: &[Group] = &[
     Group { name: "stores", crates: &["store-sled", "etcd", "store-etcd"], uses: &["core"] },
     Group {
         name: "cards",
-        crates: &["card-sim", "card-xrt", "nts", "card-soft", "nts-wasm", "vhost-user", "card"],
+        crates: &["card-sim", "card-xrt", "nts", "card-soft", "nts-wasm", "vhost-user", "fast-path", "card"],
         uses: &["core"],
     },
     Group {
@@ -67,8 +67,8 @@ const NARROWER: &[(&str, &[&str], &str)] = &[
     ("host-link", &["front"], "a host's link needs no server"),
     ("fleet", &["controller", "front", "store-etcd"], "the fleet's core has no I/O"),
     ("server", &["cards/", "stores/", "fleet/"], "only the daemon names adapters"),
-    ("daemon", &["card", "nts-wasm", "vhost-user"], "compilers and guests' memory live in another process"),
-    ("repro", &["card", "nts-wasm", "vhost-user"], "figures need neither compilers nor guests"),
+    ("daemon", &["card", "nts-wasm", "vhost-user", "fast-path"], "compilers and guests' memory live in another process"),
+    ("repro", &["card", "nts-wasm", "vhost-user", "fast-path"], "figures need neither compilers nor guests"),
 ];
 
 /// Ends of the graph: only the listed roles may depend on these, even in tests.

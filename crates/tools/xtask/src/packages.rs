@@ -68,7 +68,7 @@ const PACKAGES: &[Package] = &[
     program("etcd-server", "etcd", "tests of the fleet and of its store").for_each_change(),
     file("libfaketime", "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1", "clocks that go wrong, in tests of the fleet"),
     program("etcd-client", "etcdctl", "tests of the fleet's store"),
-    program("clang", "clang", "tests of tenants' NTs in C, compiled to WebAssembly"),
+    program("clang", "clang", "tests of tenants' NTs in C, compiled to WebAssembly, and the fast path's program for the kernel"),
     program("lld", "wasm-ld", "tests of tenants' NTs in C, compiled to WebAssembly"),
     program("skopeo", "skopeo", "the test of container images"),
     program("umoci", "umoci", "the test of container images"),

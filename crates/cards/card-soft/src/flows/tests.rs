@@ -20,6 +20,8 @@ use super::*;
 use crate::protocol::TaskObservation;
 use crate::tasks::Tasks;
 
+mod composed;
+
 /// Packets of one world, before another one is drawn.
 const PACKETS_EACH: u64 = 400;
 /// Packets where nobody says otherwise.
@@ -33,9 +35,9 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.replace('_', "").parse().ok()).unwrap_or(default)
 }
 
-/// As long as no two have names of one length.
+/// Another one for each NT of these tests.
 fn nt_number(nt: &str) -> NtNumber {
-    NtNumber(nt.len() as u32)
+    NtNumber(nt.bytes().map(u32::from).sum())
 }
 
 /// Settings of an NT under which much happens within a few packets: small tables and short lives.

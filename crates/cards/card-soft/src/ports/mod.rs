@@ -16,6 +16,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use snic_nts::{Packet, Pool};
 
+pub use system::enter_network;
+
 /// The longest name of a network interface that Linux takes.
 const NAME_BYTES_MAX: usize = 15;
 
@@ -63,7 +65,7 @@ impl PortSpec {
     ///
     /// # Errors
     /// The device is not there or taken, the process may not open it, or this program has no such ports.
-    pub(crate) fn open(&self, vhost_user: Option<OpenPort>) -> io::Result<Box<dyn Port>> {
+    pub fn open(&self, vhost_user: Option<OpenPort>) -> io::Result<Box<dyn Port>> {
         match self {
             Self::Tap(name) => Ok(Box::new(tap::Tap::open(name)?)),
             Self::Interface(name) => Ok(Box::new(interface::Interface::open(name)?)),

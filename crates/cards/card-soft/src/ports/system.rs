@@ -78,8 +78,11 @@ pub(super) fn find_tap(device: &File) -> io::Result<(String, OwnedFd)> {
     Ok((name, unsafe { OwnedFd::from_raw_fd(namespace) }))
 }
 
-/// Moves the calling thread into a network namespace.
-pub(super) fn enter_network(namespace: &OwnedFd) -> io::Result<()> {
+/// Moves the calling thread into a network namespace. Ports that it opens are those of the namespace.
+///
+/// # Errors
+/// The descriptor is of no network namespace, or the process may not enter it.
+pub fn enter_network(namespace: &OwnedFd) -> io::Result<()> {
     // SAFETY: takes no pointers.
     check(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) }).map(|_| ())
 }

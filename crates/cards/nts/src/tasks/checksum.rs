@@ -72,7 +72,7 @@ impl NetworkTask for Checksum {
     }
 
     fn flow_rule(&self) -> Option<FlowRule> {
-        self.settings.as_ref().map(|_| FlowRule::PASS)
+        self.settings.as_ref().map(|_| FlowRule::JUDGE)
     }
 
     fn follow(

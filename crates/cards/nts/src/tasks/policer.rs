@@ -156,7 +156,7 @@ impl NetworkTask for Policer {
     }
 
     fn flow_rule(&self) -> Option<FlowRule> {
-        self.settings.map(|_| FlowRule::PASS)
+        self.settings.map(|_| FlowRule::JUDGE)
     }
 
     fn follow(

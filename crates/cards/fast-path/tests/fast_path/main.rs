@@ -1,0 +1,11 @@
+//! The program in the kernel, judged by Linux: frames go in at one end of a veth pair and are looked at where they come out.
+//!
+//! Each test has network namespaces of its own. It needs root, `ip`, clang at build time and Linux 6.6 or later, and says what is
+//! missing; in CI that is a failure.
+
+mod card;
+mod death;
+mod frames;
+mod rules;
+mod site;
+mod streams;
