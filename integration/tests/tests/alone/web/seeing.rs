@@ -149,6 +149,11 @@ async fn empty_states_severities_and_an_hour() {
     }
     browser.eval("document.querySelector('#filter').value = ''");
     browser.until(&format!("{text}.startsWith('There is no DAG yet.')"));
+    // A DAG may go after the page has asked for it, and before it is answered.
+    let is_of_gone = |complaint: &String| {
+        complaint.contains("404") && complaint.contains("/dags/") && complaint.contains("network")
+    };
+    browser.complaints.retain(|complaint| !is_of_gone(complaint));
     assert_eq!(browser.complaints, [""; 0]);
 }
 
