@@ -27,7 +27,8 @@ pub const INTERFACE_BYTES_MAX: usize = 15;
 pub struct DraSettings {
     /// The daemon's address, and this program's identity for bindings there.
     pub daemon: Target,
-    /// The same with the identity that reads cards and network tasks, which only operators may.
+    /// The same with the identity that reads cards, bindings and network tasks, which only operators may, and that makes the DAGs that
+    /// claims carry.
     pub inventory: Target,
     /// Name of the node; if empty, the environment variable `NODE_NAME`.
     pub node: String,
