@@ -43,15 +43,23 @@ async fn serve() {
     let catalogue = snic_bitstream::catalogue::builtin().expect("the built-in catalogue");
     daemon.register(&catalogue).await;
     daemon.create_tenant("acme").await.expect("a new tenant");
-    for object in manifest(&read("snic-dra.yaml")) {
-        apply(&cluster.client, &object).await;
+    for file in ["snic-dra.yaml", "dags.snic.dev.yaml", "snic-dag-controller.yaml"] {
+        for object in manifest(&read(file)) {
+            // The controller runs beside the cluster, for there is no registry with its image.
+            if object["kind"] != "Deployment" {
+                apply(&cluster.client, &object).await;
+            }
+        }
     }
     cluster.start_driver("");
+    cluster.start_dag_controller();
     let folder = cluster.path().display();
     println!(
         "in that shell:\n  export KUBECONFIG={folder}/pki/admin.kubeconfig\n  \
          export PATH=$PATH:{}\n  kubectl get nodes,resourceslices\n  \
-         snicctl --endpoint unix:{} --identity tenant/acme dag create -f dag.yaml --wait\n  \
+         snicctl --endpoint unix:{} --identity tenant/acme dag list\n  \
+         kubectl apply -f integration/kubernetes/manifests/dag-example.yaml\n  \
+         kubectl -n shop get dags -o wide\n  \
          kubectl apply -f integration/kubernetes/manifests/example.yaml\n\
          logs are in {folder}/log; Ctrl-C ends all of it",
         program("snicctl").parent().expect("a folder").display(),

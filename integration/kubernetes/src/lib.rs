@@ -23,6 +23,7 @@ pub mod plugin;
 pub mod pool;
 pub mod resource_name;
 pub mod settings;
+pub mod settings_file;
 pub mod upkeep;
 
 /// The kubelet's device plugin interface.
@@ -88,7 +89,7 @@ use crate::settings::Settings;
 #[derive(Debug, thiserror::Error)]
 pub enum PluginError {
     #[error(transparent)]
-    Settings(#[from] settings::InvalidSettings),
+    Settings(#[from] settings_file::InvalidSettings),
     /// The kubelet, or its folder.
     #[error(transparent)]
     Kubelet(#[from] kubelet::KubeletError),

@@ -8,7 +8,8 @@ use snic_api::connect::Target;
 use snic_domain::{DagId, TenantId};
 
 use crate::daemon::TenantChains;
-use crate::resource_name::{self, InvalidResourceName};
+use crate::resource_name;
+use crate::settings_file::{self, InvalidSettings, key};
 
 /// The settings file, unless `--config` names another.
 pub const DEFAULT_PATH: &str = "/etc/snic/device-plugin.toml";
@@ -69,37 +70,6 @@ pub struct ExtendedResource {
     pub devices: u32,
 }
 
-/// Settings that cannot be read or are not allowed.
-#[derive(Debug, thiserror::Error)]
-pub enum InvalidSettings {
-    /// The file cannot be read.
-    #[error("{path}: {source}")]
-    Read {
-        path: PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
-    /// The file is not valid TOML, or has unknown keys or wrong types.
-    #[error("{path}: {message}")]
-    Parse { path: PathBuf, message: String },
-    /// A name that Kubernetes does not accept.
-    #[error("resources[{at}].name: {source}")]
-    Name {
-        /// Index of the resource.
-        at: usize,
-        /// The rule that is broken.
-        #[source]
-        source: InvalidResourceName,
-    },
-    /// An invalid value.
-    #[error("{key}: {rule}")]
-    Key {
-        key: String,
-        /// Values that are allowed, and what to do.
-        rule: String,
-    },
-}
-
 impl Default for Settings {
     fn default() -> Self {
         let plugins = Path::new("/var/lib/kubelet/device-plugins");
@@ -128,22 +98,13 @@ pub fn socket_name(name: &str) -> String {
     format!("{name}@snic.sock")
 }
 
-fn key(key: impl Into<String>, rule: impl Into<String>) -> InvalidSettings {
-    InvalidSettings::Key { key: key.into(), rule: rule.into() }
-}
-
 impl Settings {
     /// Reads the settings.
     ///
     /// # Errors
     /// [`InvalidSettings`] that names the file.
     pub fn read(path: &Path) -> Result<Self, InvalidSettings> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| InvalidSettings::Read { path: path.to_owned(), source })?;
-        let mut settings: Self = toml::from_str(&text).map_err(|error| InvalidSettings::Parse {
-            path: path.to_owned(),
-            message: error.message().to_owned(),
-        })?;
+        let mut settings: Self = settings_file::read(path)?;
         if settings.node.is_empty() {
             settings.node = std::env::var("NODE_NAME").unwrap_or_default();
         }
@@ -200,7 +161,7 @@ impl Settings {
 impl ExtendedResource {
     fn check(&self, at: usize) -> Result<(), InvalidSettings> {
         let key = |name: &str, rule: String| key(format!("resources[{at}].{name}"), rule);
-        resource_name::check(&self.name).map_err(|source| InvalidSettings::Name { at, source })?;
+        resource_name::check(&self.name).map_err(|error| key("name", error.to_string()))?;
         TenantId::new(&self.tenant).map_err(|error| key("tenant", error.to_string()))?;
         for dag in self.dags.iter().chain(&self.template) {
             DagId::new(dag).map_err(|error| key("dags", error.to_string()))?;

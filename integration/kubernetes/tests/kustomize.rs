@@ -14,10 +14,10 @@ fn folder(name: &str) -> PathBuf {
 }
 
 /// The bases: for clusters from 1.34 on, and before; the numbers of their objects.
-const BASES: [(&str, usize); 2] = [("manifests", 13), (".", 11)];
+const BASES: [(&str, usize); 2] = [("manifests", 15), (".", 11)];
 
 /// Rights of the accounts: verb and resource, and whether they are there.
-const RIGHTS: [(&str, &str, bool); 12] = [
+const RIGHTS: [(&str, &str, bool); 15] = [
     ("snic-system:snic-dag-controller", "patch dags.snic.dev", true),
     ("snic-system:snic-dag-controller", "patch dags.snic.dev --subresource=status", true),
     ("snic-system:snic-dag-controller", "delete dags.snic.dev", false),
@@ -29,6 +29,9 @@ const RIGHTS: [(&str, &str, bool); 12] = [
     ("kube-system:snic-dra", "patch resourceclaims.resource.k8s.io", false),
     ("kube-system:snic-dra", "delete resourceslices.resource.k8s.io", false),
     ("kube-system:snic-dra", "patch nodes", false),
+    ("kube-system:snic-dra", "create resourcequotas", true),
+    ("kube-system:snic-dra", "patch resourcequotas", false),
+    ("kube-system:snic-dra", "delete resourcequotas", false),
     ("kube-system:snic-dra", "get pods", false),
 ];
 

@@ -1,6 +1,7 @@
 //! The device plugin beside a kubelet, when bindings are lost, and in its manifest; the DRA driver with interfaces of Linux and in a
-//! real cluster; the controller of DAGs with a real API server.
+//! real cluster, and the policy of its claims; the controller of DAGs with a real API server.
 
+mod admission;
 mod cluster;
 mod dags;
 mod interfaces;

@@ -3,6 +3,9 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::Resource;
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, PodSpec, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
@@ -174,6 +177,10 @@ pub fn check(object: &Value) -> Result<(), String> {
         "DaemonSet" => typed::<DaemonSet>(object).map(drop),
         "Deployment" => typed::<Deployment>(object).map(drop),
         "CustomResourceDefinition" => typed::<CustomResourceDefinition>(object).map(drop),
+        "ValidatingAdmissionPolicy" => typed::<ValidatingAdmissionPolicy>(object).map(drop),
+        "ValidatingAdmissionPolicyBinding" => {
+            typed::<ValidatingAdmissionPolicyBinding>(object).map(drop)
+        }
         "ResourceClaimTemplate" => typed::<ResourceClaimTemplate>(object).map(drop),
         other => Err(format!("{other}: no type")),
     }

@@ -58,7 +58,12 @@ fn slice_of(node: &str) -> Value {
         ..DraSettings::default()
     };
     let nt_types = ["nat", "firewall", "aes"].map(str::to_owned).to_vec();
-    let inventory = NodeInventory { cards: vec![card()], nt_types, is_reachable: true };
+    let inventory = NodeInventory {
+        cards: vec![card()],
+        nt_types,
+        is_reachable: true,
+        ..NodeInventory::default()
+    };
     json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice",
         "metadata": {"name": format!("{node}-snic.dev")}, "spec": slice(&settings, &inventory),
@@ -153,7 +158,10 @@ async fn furnish(plane: &ControlPlane) {
     for object in manifest(&objects::read("snic-dra.yaml")) {
         apply(&client(), &object).await;
     }
-    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
+    let namespace = json!({
+        "apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": "shop", "labels": {"snic.dev/tenant": "acme"}},
+    });
     apply(&client(), &namespace).await;
     let accounts: Api<ServiceAccount> = Api::namespaced(client(), "shop");
     let account =

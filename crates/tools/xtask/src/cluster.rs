@@ -1,6 +1,7 @@
 //! `cargo xtask cluster`: a Kubernetes cluster on this machine. Its programs are built once, into the user's cache; then an example
 //! of `snic-kubernetes` starts them as its tests do.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -34,6 +35,29 @@ struct Module {
     packages: &'static [&'static str],
     /// Features of the programs, as tags of Go's.
     tags: &'static str,
+    /// Module of Go whose version the programs report, where the linker has to tell them.
+    source: &'static str,
+    /// Variables of Go that the linker sets to parts of that version.
+    told: &'static [(&'static str, VersionPart)],
+}
+
+/// A part of a version such as `v1.34.2`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum VersionPart {
+    Whole,
+    Major,
+    Minor,
+}
+
+impl VersionPart {
+    fn of(self, version: &str) -> &str {
+        let mut numbers = version.trim_start_matches('v').split('.');
+        match self {
+            Self::Whole => version,
+            Self::Major => numbers.next().unwrap_or_default(),
+            Self::Minor => numbers.nth(1).unwrap_or_default(),
+        }
+    }
 }
 
 const ALL: [Module; 3] = [
@@ -48,6 +72,9 @@ const ALL: [Module; 3] = [
             "go.etcd.io/etcd/etcdutl/v3",
         ],
         tags: "",
+        // Its sources have their version.
+        source: "go.etcd.io/etcd/server/v3",
+        told: &[],
     },
     Module {
         folder: "containerd",
@@ -60,6 +87,8 @@ const ALL: [Module; 3] = [
         ],
         // They need libraries, and no test has such a file system.
         tags: "no_btrfs,no_devmapper,no_zfs,no_aufs",
+        source: "github.com/containerd/containerd",
+        told: &[("github.com/containerd/containerd/version.Version", VersionPart::Whole)],
     },
     Module {
         folder: "components",
@@ -73,6 +102,16 @@ const ALL: [Module; 3] = [
             "k8s.io/kubernetes/cmd/kubelet",
         ],
         tags: "",
+        source: "k8s.io/kubernetes",
+        // As in hack/lib/version.sh of Kubernetes 1.34.
+        told: &[
+            ("k8s.io/client-go/pkg/version.gitVersion", VersionPart::Whole),
+            ("k8s.io/client-go/pkg/version.gitMajor", VersionPart::Major),
+            ("k8s.io/client-go/pkg/version.gitMinor", VersionPart::Minor),
+            ("k8s.io/component-base/version.gitVersion", VersionPart::Whole),
+            ("k8s.io/component-base/version.gitMajor", VersionPart::Major),
+            ("k8s.io/component-base/version.gitMinor", VersionPart::Minor),
+        ],
     },
 ];
 
@@ -95,26 +134,78 @@ impl Module {
         Ok(Path::new(&home).join(".cache/snic").join(self.cached))
     }
 
+    /// The version of its source, as `go.mod` requires it.
+    fn version(&self, root: &Path) -> anyhow::Result<String> {
+        let file = root.join(MODULES).join(self.folder).join("go.mod");
+        let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+        let required = text.lines().find_map(|line| {
+            let line = line.trim().trim_start_matches("require ");
+            line.strip_prefix(self.source)?.strip_prefix(' ')?.split_whitespace().next()
+        });
+        let version =
+            required.with_context(|| format!("{} requires {}", file.display(), self.source));
+        Ok(version?.to_owned())
+    }
+
+    /// Words for the linker: no symbols, and the version.
+    fn link_flags(&self, version: &str) -> String {
+        let told = self.told.iter().map(|(name, part)| format!(" -X {name}={}", part.of(version)));
+        format!("-s -w{}", told.collect::<String>())
+    }
+
+    /// The note in a folder of programs of how those of this module were built.
+    fn note(&self, programs: &Path) -> PathBuf {
+        programs.join(format!(".{}", self.folder))
+    }
+
+    /// Packages whose programs are missing in a folder; all of them if they were built otherwise.
+    fn to_build(&self, programs: &Path, built_as: &str) -> Vec<&'static str> {
+        // A folder of the user's own is not ours to replace programs in.
+        let is_ours = std::env::var_os(self.variable).is_none();
+        let noted = fs::read_to_string(self.note(programs)).unwrap_or_default();
+        if is_ours && noted != built_as { self.packages.to_vec() } else { self.missing(programs) }
+    }
+
     /// Packages whose programs are missing in a folder.
     fn missing(&self, programs: &Path) -> Vec<&'static str> {
         let absent = |package: &&&'static str| !programs.join(program_name(package)).exists();
         self.packages.iter().filter(absent).copied().collect()
     }
 
-    /// Builds what is missing.
+    /// Builds what is missing, or was built of another version.
     fn build(&self, root: &Path) -> anyhow::Result<bool> {
         let programs = self.programs()?;
-        let missing = self.missing(&programs);
+        let version = self.version(root)?;
+        let flags = self.link_flags(&version);
+        let built_as = format!("{} {version}\n{} {flags}\n", self.source, self.tags);
+        let missing = self.to_build(&programs, &built_as);
         if missing.is_empty() {
             return Ok(true);
         }
-        println!("building {} into {}", missing.join(", "), programs.display());
+        println!("building {} {version} into {}", missing.join(", "), programs.display());
         let mut go = Command::new("go");
         go.current_dir(root.join(MODULES).join(self.folder)).env("CGO_ENABLED", "0");
-        go.args(["build", "-trimpath", "-ldflags=-s -w", "-tags", self.tags, "-o"]);
-        let built = command::succeeds(go.arg(programs.join("")).args(missing));
-        built.context("Go 1.24 or later builds the programs of a cluster; install it")
+        go.args(["build", "-trimpath", &format!("-ldflags={flags}"), "-tags", self.tags, "-o"]);
+        let built = command::succeeds(go.arg(programs.join("")).args(missing))
+            .context("Go 1.24 or later builds the programs of a cluster; install it")?;
+        if built {
+            fs::write(self.note(&programs), built_as)?;
+        }
+        Ok(built)
     }
+}
+
+/// Builds the programs of a cluster that are missing in the cache. Returns whether all are there.
+///
+/// # Errors
+/// Go is missing, or the cache cannot be written.
+pub fn build(workspace: &Workspace) -> anyhow::Result<bool> {
+    for module in &ALL {
+        if !module.build(&workspace.root)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Builds the programs of a cluster and, unless that is all, runs it until Ctrl-C. Returns whether it ended well.
@@ -122,13 +213,9 @@ impl Module {
 /// # Errors
 /// A program that it needs is missing, or cannot be started.
 pub fn run(workspace: &Workspace, steps: &ClusterSteps) -> anyhow::Result<bool> {
-    for module in &ALL {
-        if !module.build(&workspace.root)? {
-            return Ok(false);
-        }
-    }
-    if steps.build {
-        return Ok(true);
+    let is_built = build(workspace)?;
+    if steps.build || !is_built {
+        return Ok(is_built);
     }
     let programs = ["build", "-p", "snicd", "-p", "snicctl", "-p", "snic-kubernetes"];
     if !command::succeeds(&mut cargo(&workspace.root, &programs))? {
@@ -148,7 +235,7 @@ mod tests {
         let containerd = &ALL[1];
         assert_eq!(containerd.missing(folder.path()), containerd.packages);
         for name in ["containerd", "ctr"] {
-            std::fs::write(folder.path().join(name), "").expect("a file");
+            fs::write(folder.path().join(name), "").expect("a file");
         }
         let shim = "github.com/containerd/containerd/cmd/containerd-shim-runc-v2";
         assert_eq!(containerd.missing(folder.path()), [shim]);
@@ -163,9 +250,37 @@ mod tests {
         assert!(names.contains(&"containerd-shim-runc-v2"), "{names:?}");
         let folder = tempfile::tempdir().expect("a folder");
         for name in etcd {
-            std::fs::write(folder.path().join(name), "").expect("a file");
+            fs::write(folder.path().join(name), "").expect("a file");
         }
         assert_eq!(ALL[0].missing(folder.path()), [""; 0]);
+    }
+
+    #[test]
+    fn what_was_built_otherwise_is_built_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let containerd = &ALL[1];
+        for package in containerd.packages {
+            fs::write(folder.path().join(program_name(package)), "").expect("a file");
+        }
+        assert_eq!(containerd.to_build(folder.path(), "v1.7.32"), containerd.packages, "no note");
+        fs::write(containerd.note(folder.path()), "v1.7.32").expect("a file");
+        assert_eq!(containerd.to_build(folder.path(), "v1.7.32"), [""; 0]);
+        assert_eq!(containerd.to_build(folder.path(), "v1.7.33"), containerd.packages);
+    }
+
+    #[test]
+    fn programs_are_told_the_version_that_their_module_requires() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+        for module in &ALL {
+            let version = module.version(&root).expect("required");
+            assert!(version.starts_with('v') && version.split('.').count() == 3, "{version}");
+        }
+        let flags = ALL[2].link_flags("v1.34.2");
+        for told in ["gitVersion=v1.34.2", "gitMajor=1 ", "gitMinor=34"] {
+            let component = format!("-X k8s.io/component-base/version.{told}");
+            assert!(flags.contains(&component), "{flags}");
+        }
+        assert_eq!(ALL[0].link_flags("v3.6.5"), "-s -w");
     }
 
     #[test]

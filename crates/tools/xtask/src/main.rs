@@ -120,11 +120,16 @@ enum Task {
         #[arg(long)]
         target: Option<String>,
     },
-    /// Build container images with the daemon, the fleet's replica, and the device plugin, as archives in target/image; then try them
+    /// Build container images with the daemon, the fleet's replica, the device plugin and the controller of DAGs, as archives in
+    /// target/image; then try them
     Image {
         /// Platform of an image, as a target of Rust; several make one image for all; this machine's without
         #[arg(long)]
         target: Vec<String>,
+        /// Only the image of this name; may be repeated. It is quicker, and not what is shipped: features of dependencies depend on
+        /// what is built with them
+        #[arg(long)]
+        only: Vec<String>,
     },
 }
 
@@ -162,13 +167,13 @@ fn run(task: Task) -> anyhow::Result<bool> {
             let platform = target.as_deref().map_or_else(Platform::of_machine, Platform::named)?;
             package::run(&Workspace::load()?, platform)
         }
-        Task::Image { target } => {
+        Task::Image { target, only } => {
             let mut platforms =
                 target.iter().map(|name| Platform::named(name)).collect::<Result<Vec<_>, _>>()?;
             if platforms.is_empty() {
                 platforms.push(Platform::of_machine()?);
             }
-            image::run(&Workspace::load()?, &platforms)
+            image::run(&Workspace::load()?, &platforms, &only)
         }
         Task::Bench { thresholds, arguments } => {
             bench::run(&Workspace::load()?, &arguments, thresholds)

@@ -9,8 +9,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, bail};
 
 use crate::bench;
+use crate::cluster;
 use crate::command::{self, cargo};
+use crate::image;
 use crate::mutants::{self, Selection};
+use crate::platform::Platform;
 use crate::programs::{self, TestProgram};
 use crate::report::Tally;
 use crate::tested::{sum, tested};
@@ -24,6 +27,15 @@ const MARK: &str = "#[ignore = \"nightly: ";
 const CASES: &str = "4096";
 /// After this a mutant's tests count as hanging.
 const MUTANT_LONGEST: Duration = Duration::from_secs(300);
+
+/// Builds the programs of the cluster that tests of the night start, and the images that they import.
+///
+/// # Errors
+/// Something that a build needs is missing, or an image is not what others read.
+pub fn cluster(workspace: &Workspace) -> anyhow::Result<Tally> {
+    let is_built = cluster::build(workspace)?;
+    Ok(Tally::one(is_built && image::run(workspace, &[Platform::of_machine()?], &[])?))
+}
 
 /// Runs the tests that are marked for the night.
 ///

@@ -98,6 +98,12 @@ const NIGHTLY: &[Step] = &[
         run: all_packages,
     },
     Step {
+        name: "cluster",
+        kind: Kind::Night,
+        shown: "cargo xtask cluster --build; cargo xtask image",
+        run: nightly::cluster,
+    },
+    Step {
         name: "long-tests",
         kind: Kind::Night,
         shown: "cargo test --release, what is marked for nightly: seeds, sets of promises, damaged frames",
@@ -270,7 +276,10 @@ mod tests {
     #[test]
     fn ci_begins_with_the_steps_of_each_change() {
         assert_eq!(names(Tier::Ci)[..TEST.len()], names(Tier::Test));
-        assert!(names(Tier::Nightly).contains(&"mutants"));
+        let nightly = names(Tier::Nightly);
+        assert!(nightly.contains(&"mutants"));
+        let at = |name: &str| nightly.iter().position(|known| *known == name).expect(name);
+        assert!(at("cluster") < at("long-tests"), "the tests start what it builds");
     }
 
     #[test]

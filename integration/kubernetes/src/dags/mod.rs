@@ -34,6 +34,7 @@ use tokio::sync::mpsc;
 use tokio::task::{Id, JoinSet};
 
 use crate::dra;
+use crate::settings_file::InvalidSettings;
 use object::ObjectKey;
 use objects::{ObjectNews, ObjectStore};
 use queue::WorkResult;
@@ -51,12 +52,15 @@ const CLEAN_EVERY: Duration = Duration::from_secs(60);
 #[derive(Debug, thiserror::Error)]
 pub enum DagControllerError {
     #[error(transparent)]
-    Settings(#[from] settings::InvalidDagSettings),
+    Settings(#[from] InvalidSettings),
     /// No credentials for the API server.
     #[error(transparent)]
     Credentials(#[from] dra::DraError),
     #[error(transparent)]
     Lease(#[from] lease::LeaseLost),
+    /// News that the controller lives by come no more; another replica, or the next start, has them.
+    #[error("{0} are read no more")]
+    Feed(&'static str),
 }
 
 /// Runs until an error that retrying cannot cure, or until the lease is lost.
@@ -121,18 +125,41 @@ impl Crew {
     }
 }
 
+/// Tasks that bring news for as long as the controller works.
+#[derive(Debug, Default)]
+struct Feeds(JoinSet<&'static str>);
+
+impl Feeds {
+    fn begin(&mut self, what: &'static str, feed: impl Future<Output = ()> + Send + 'static) {
+        self.0.spawn(async move {
+            feed.await;
+            what
+        });
+    }
+
+    /// Waits until one ends, which none should: a controller without it would look well, and see nothing.
+    async fn ended(&mut self) -> DagControllerError {
+        match self.0.join_next().await {
+            None => std::future::pending().await,
+            Some(Ok(what)) => DagControllerError::Feed(what),
+            Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+}
+
 async fn control(
     worker: Arc<DagWorker>,
     settings: &DagControllerSettings,
 ) -> Result<(), DagControllerError> {
     let (object_sender, mut objects) = mpsc::channel(NEWS_MAX);
     let (server_sender, mut dags) = mpsc::channel(NEWS_MAX);
-    let mut feeds = JoinSet::new();
-    feeds.spawn(worker.objects.clone().watch(object_sender));
+    let mut feeds = Feeds::default();
+    feeds.begin("objects", worker.objects.clone().watch(object_sender));
     let (watcher, sender) = (Arc::clone(&worker), server_sender.clone());
-    feeds.spawn(async move { watcher.server.watch(sender).await });
+    feeds.begin("changes of DAGs", async move { watcher.server.watch(sender).await });
     let (reader, every) = (Arc::clone(&worker), settings.served_interval());
-    feeds.spawn(async move { reader.server.read_rates(every, server_sender).await });
+    feeds
+        .begin("served rates", async move { reader.server.read_rates(every, server_sender).await });
     let mut registry = Registry::new(worker.rule.clone());
     let mut crew = Crew::default();
     let mut clean_at = Instant::now() + CLEAN_EVERY;
@@ -151,11 +178,7 @@ async fn control(
             Some(news) = dags.recv() => take_dag(&mut registry, news),
             (key, result) = crew.next() => registry.done(&key, result, Instant::now()),
             () = tokio::time::sleep_until(wake.into()) => {}
-            Some(ended) = feeds.join_next() => {
-                if let Err(error) = ended {
-                    std::panic::resume_unwind(error.into_panic());
-                }
-            }
+            ended = feeds.ended() => return Err(ended),
         }
     }
 }
@@ -175,5 +198,27 @@ fn take_dag(registry: &mut Registry, news: ServerNews) {
         ServerNews::Changed(name) => registry.dag_changed(&name, now),
         ServerNews::Gap => registry.dags_unknown(now),
         ServerNews::Served(rates) => registry.dags_served(rates, now),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_feed_that_ends_ends_the_controller() {
+        let mut feeds = Feeds::default();
+        feeds.begin("objects", std::future::pending());
+        feeds.begin("served rates", async {});
+        let ended = tokio::time::timeout(Duration::from_secs(10), feeds.ended()).await;
+        assert_eq!(ended.expect("at once").to_string(), "served rates are read no more");
+    }
+
+    #[tokio::test]
+    #[should_panic(expected = "a defect")]
+    async fn a_feed_that_panics_is_not_hidden() {
+        let mut feeds = Feeds::default();
+        feeds.begin("objects", async { panic!("a defect") });
+        feeds.ended().await;
     }
 }

@@ -8,6 +8,8 @@ use serde::Deserialize;
 use snic_api::connect::Target;
 use snic_domain::TenantId;
 
+use crate::settings_file::{self, InvalidSettings, key};
+
 /// Path of the settings where the command line names none.
 pub const DEFAULT_PATH: &str = "/etc/snic/dag-controller.toml";
 /// Identity of calls, where the settings name none: it manages DAGs of several tenants.
@@ -35,28 +37,6 @@ pub struct DagControllerSettings {
     pub trusted_tenants: BTreeSet<String>,
     /// Interval in which served rates are read, in seconds.
     pub served_seconds: u64,
-}
-
-/// Settings that the controller cannot use.
-#[derive(Debug, thiserror::Error)]
-pub enum InvalidDagSettings {
-    /// The file cannot be read.
-    #[error("{path}: {source}")]
-    Read {
-        path: PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
-    /// The file is not valid TOML, or has unknown keys or wrong types.
-    #[error("{path}: {message}")]
-    Parse { path: PathBuf, message: String },
-    /// An invalid value.
-    #[error("{key}: {rule}")]
-    Key {
-        key: String,
-        /// Allowed form.
-        rule: String,
-    },
 }
 
 /// A namespace whose objects are not accepted.
@@ -113,10 +93,6 @@ impl Default for DagControllerSettings {
     }
 }
 
-fn key(key: impl Into<String>, rule: impl Into<String>) -> InvalidDagSettings {
-    InvalidDagSettings::Key { key: key.into(), rule: rule.into() }
-}
-
 fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
@@ -130,13 +106,9 @@ impl DagControllerSettings {
     /// Reads the settings.
     ///
     /// # Errors
-    /// [`InvalidDagSettings`] with the file or the key.
-    pub fn read(path: &Path) -> Result<Self, InvalidDagSettings> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| InvalidDagSettings::Read { path: path.to_owned(), source })?;
-        let mut settings: Self = toml::from_str(&text).map_err(|error| {
-            InvalidDagSettings::Parse { path: path.to_owned(), message: error.message().to_owned() }
-        })?;
+    /// [`InvalidSettings`] with the file or the key.
+    pub fn read(path: &Path) -> Result<Self, InvalidSettings> {
+        let mut settings: Self = settings_file::read(path)?;
         if settings.lease_namespace.is_empty() {
             settings.lease_namespace = environment("POD_NAMESPACE").unwrap_or_default();
         }
@@ -153,8 +125,8 @@ impl DagControllerSettings {
     /// Checks the values.
     ///
     /// # Errors
-    /// [`InvalidDagSettings`] with the key.
-    pub fn check(&self) -> Result<(), InvalidDagSettings> {
+    /// [`InvalidSettings`] with the key.
+    pub fn check(&self) -> Result<(), InvalidSettings> {
         if self.lease_namespace.is_empty() {
             let rule = "required where POD_NAMESPACE is not in the environment";
             return Err(key("lease_namespace", rule));
@@ -179,8 +151,8 @@ impl DagControllerSettings {
     /// The rule from namespaces to tenants.
     ///
     /// # Errors
-    /// [`InvalidDagSettings`] with the key.
-    pub fn tenant_rule(&self) -> Result<TenantRule, InvalidDagSettings> {
+    /// [`InvalidSettings`] with the key.
+    pub fn tenant_rule(&self) -> Result<TenantRule, InvalidSettings> {
         let mut namespaces = BTreeMap::new();
         for (namespace, tenant) in &self.namespaces {
             let tenant = TenantId::new(tenant)
@@ -217,7 +189,7 @@ mod tests {
     const GOOD: &str = "lease_namespace = \"snic\"\nreplica = \"a\"\ntenant_template = \"k8s-{namespace}\"\n\
                         [namespaces]\nshop = \"acme\"\nspare = \"k8s-bank\"\n";
 
-    fn read(text: &str) -> Result<DagControllerSettings, InvalidDagSettings> {
+    fn read(text: &str) -> Result<DagControllerSettings, InvalidSettings> {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("dag-controller.toml");
         std::fs::write(&file, text).expect("a file");

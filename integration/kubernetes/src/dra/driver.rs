@@ -6,12 +6,14 @@ use std::sync::Arc;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::Api;
 use parking_lot::Mutex;
-use snic_api::v1::VmBinding;
+use snic_api::v1::{Dag, VmBinding};
 use snic_cdi::{Spec, SpecDevice, SpecFolder, spec};
 use tokio::task::JoinSet;
 use tonic::{Request, Response, Status};
 
 use crate::daemon::DaemonClient;
+use crate::dags::server::DagServer;
+use crate::dags::spec::UID_LABEL;
 use crate::dra::interface::{self, PodInterface};
 use crate::dra::plan::{PlannedFunction, plan};
 use crate::dra::records::{ClaimRecord, FunctionRecord, RecordFolder};
@@ -37,11 +39,18 @@ pub enum PrepareCause {
     Scheduler,
 }
 
+/// Whether a DAG was made for the claim with this UID.
+fn is_of(dag: &Dag, claim: &str) -> bool {
+    dag.labels.get(UID_LABEL).is_some_and(|uid| uid == claim)
+}
+
 /// The driver of one node.
 pub struct ClaimDriver {
     settings: Arc<DraSettings>,
     api: kube::Client,
     daemon: DaemonClient,
+    /// For DAGs that claims carry.
+    dags: DagServer,
     host: snic_cdi::Host,
     folder: SpecFolder,
     records: RecordFolder,
@@ -60,6 +69,7 @@ impl ClaimDriver {
             settings: Arc::clone(settings),
             api,
             daemon: DaemonClient::new(&settings.daemon, settings.bind_within(), None),
+            dags: DagServer::new(&settings.inventory),
             folder: SpecFolder::open(&settings.cdi_dir, host.clone())?.with_kind(CDI_KIND),
             host,
             records: RecordFolder::open(&settings.state_dir).map_err(DraError::Records)?,
@@ -132,7 +142,7 @@ impl ClaimDriver {
         let mut record = began.map_err(|error| error.to_string())?;
         let mut served = Vec::new();
         for (planned, noted) in functions.iter().zip(&mut record.functions) {
-            match self.serve_one(planned, noted).await {
+            match self.serve_one(claim, planned, noted).await {
                 Ok(function) => served.push(function),
                 Err(why) if record.is_prepared => return Err(why),
                 Err(why) => {
@@ -175,6 +185,7 @@ impl ClaimDriver {
             tenant: planned.tenant.clone(),
             // Before a function is bound, its interface is not known, and no pod has it.
             interface: None,
+            own_dag: planned.own_dag.as_ref().map(|dag| dag.name.clone()),
         });
         let record = ClaimRecord {
             namespace: claim.namespace.clone(),
@@ -189,9 +200,13 @@ impl ClaimDriver {
 
     async fn serve_one(
         &self,
+        claim: &Claim,
         planned: &PlannedFunction,
         noted: &mut FunctionRecord,
     ) -> Result<ServedFunction, String> {
+        if let Some(dag) = &planned.own_dag {
+            self.provide(claim, dag).await?;
+        }
         let bound = self.daemon.bind(&planned.uuid, planned.chains()).await;
         let binding = bound.map_err(|status| status.message().to_owned())?;
         let function = binding.functions.first();
@@ -238,6 +253,27 @@ impl ClaimDriver {
             mac: function.mac_address,
             binding: binding.name,
         })
+    }
+
+    /// Creates the DAG that a claim carries, unless it is there.
+    async fn provide(&self, claim: &Claim, dag: &Dag) -> Result<(), String> {
+        let present = self.dags.get(&dag.name).await;
+        match present.map_err(|status| status.message().to_owned())? {
+            Some(present) if is_of(&present, &claim.uid) => Ok(()),
+            Some(_) => Err(format!("{} exists, and was not made for this claim", dag.name)),
+            None => {
+                let created = self.dags.create(dag.clone()).await;
+                created.map_err(|status| format!("the DAG of the claim: {}", status.message()))
+            }
+        }
+    }
+
+    /// Deletes the DAG that a claim carried; not one of that name that somebody else made.
+    async fn withdraw(&self, claim: &str, name: &str) -> Result<(), Status> {
+        match self.dags.get(name).await? {
+            Some(dag) if is_of(&dag, claim) => self.dags.delete(name, &dag.etag).await,
+            _ => Ok(()),
+        }
     }
 
     /// The container's edits: the environment, nodes of VFIO, and the hook that moves the interface.
@@ -303,6 +339,10 @@ impl ClaimDriver {
             }
             let unbound = self.daemon.unbind(&function.uuid, &function.tenant).await;
             unbound.map_err(|status| status.message().to_owned())?;
+            if let Some(dag) = &function.own_dag {
+                let withdrawn = self.withdraw(claim, dag).await;
+                withdrawn.map_err(|status| format!("{dag}: {}", status.message()))?;
+            }
             self.folder.remove(&function.uuid).map_err(|error| error.to_string())?;
         }
         self.records.remove(claim).map_err(|error| error.to_string())

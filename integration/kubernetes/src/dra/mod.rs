@@ -19,6 +19,7 @@ pub mod interface;
 pub mod parameters;
 pub mod plan;
 pub mod publisher;
+pub mod quotas;
 pub mod records;
 pub mod registration;
 pub mod settings;
@@ -33,6 +34,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use crate::dra::driver::{ClaimDriver, DriverService};
 use crate::dra::publisher::Publisher;
 use crate::dra::settings::DraSettings;
+use crate::settings_file::InvalidSettings;
 
 /// Name of the driver, in slices, classes and claims.
 pub const DRIVER: &str = "snic.dev";
@@ -43,7 +45,7 @@ pub const CDI_KIND: &str = "snic.dev/claim";
 #[derive(Debug, thiserror::Error)]
 pub enum DraError {
     #[error(transparent)]
-    Settings(#[from] settings::InvalidDraSettings),
+    Settings(#[from] InvalidSettings),
     /// The folder of CDI files.
     #[error(transparent)]
     Devices(#[from] snic_cdi::FolderError),
@@ -93,7 +95,7 @@ pub async fn run(settings: DraSettings) -> Result<(), DraError> {
     let settings = Arc::new(settings);
     let api = client(settings.kubeconfig.as_deref()).await?;
     let driver = Arc::new(ClaimDriver::open(&settings, api.clone())?);
-    let publisher = Publisher::new(&settings, api.clone());
+    let publisher = Publisher::new(&settings, api.clone())?;
     let registered = Arc::clone(&publisher.wake);
     let publishing = tokio::spawn(publisher.run());
     // It also releases what an earlier run bound for it, so it watches whatever the settings say now.

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use serde::Deserialize;
+use serde_json::{Map, Value};
 use snic_domain::DagId;
 
 use crate::dra::settings::is_interface;
@@ -31,6 +32,9 @@ pub struct FunctionParameters {
     /// Instead of `dag`: the function gets a private copy of this DAG.
     #[serde(default)]
     pub template: Option<String>,
+    /// Instead of both: the function gets a DAG of its own, with this specification, as an object of the kind `Dag` has it.
+    #[serde(default)]
+    pub spec: Option<Map<String, Value>>,
     /// Name of the interface in the pod.
     #[serde(default = "default_interface")]
     pub interface: String,
@@ -55,8 +59,8 @@ pub enum InvalidParameters {
     /// Another version or kind.
     #[error("apiVersion {version:?} and kind {kind:?}: expected {API_VERSION:?} and {KIND:?}")]
     Kind { version: String, kind: String },
-    /// Neither a DAG nor a template, or both.
-    #[error("exactly one of dag and template is required")]
+    /// None of a DAG, a template and a specification, or several.
+    #[error("exactly one of dag, template and spec is required")]
     Chain,
     /// Not the id of a DAG. It names none of another tenant: a tenant's DAGs are named within the tenant.
     #[error("dag or template: {0}")]
@@ -103,11 +107,14 @@ impl FunctionParameters {
             let (version, kind) = (self.api_version.clone(), self.kind.clone());
             return Err(InvalidParameters::Kind { version, kind });
         }
-        let chain = match (&self.dag, &self.template) {
-            (Some(dag), None) | (None, Some(dag)) => dag,
+        match (&self.dag, &self.template, &self.spec) {
+            (Some(dag), None, None) | (None, Some(dag), None) => {
+                DagId::new(dag).map_err(|error| InvalidParameters::Dag(error.to_string()))?;
+            }
+            // Whoever makes the DAG reads it.
+            (None, None, Some(_)) => {}
             _ => return Err(InvalidParameters::Chain),
-        };
-        DagId::new(chain).map_err(|error| InvalidParameters::Dag(error.to_string()))?;
+        }
         if !is_interface(&self.interface) {
             return Err(InvalidParameters::Interface(self.interface.clone()));
         }
@@ -128,7 +135,7 @@ mod tests {
 
     use super::*;
 
-    fn parse(change: &serde_json::Value) -> Result<FunctionParameters, InvalidParameters> {
+    fn parse(change: &Value) -> Result<FunctionParameters, InvalidParameters> {
         let mut value = json!({
             "apiVersion": API_VERSION, "kind": KIND, "dag": "web", "addresses": ["10.77.0.1/24", "fd00::1/64"]
         });
@@ -146,6 +153,8 @@ mod tests {
         assert_eq!(parameters.dag.as_deref(), Some("web"));
         assert_eq!(parameters.interface, "snic0");
         assert!(parse(&json!({"dag": null, "template": "web", "interface": "net1"})).is_ok());
+        let inline = json!({"dag": null, "spec": {"chain": "nat", "bandwidth": "1Gbps"}});
+        assert_eq!(parse(&inline).expect("valid").spec.expect("a DAG")["chain"], "nat");
     }
 
     #[rstest]
@@ -154,8 +163,10 @@ mod tests {
     #[case(json!({"dag": 7}), "expected a string")]
     #[case(json!({"kind": "Dag"}), "kind \"Dag\"")]
     #[case(json!({"apiVersion": null}), "missing field `apiVersion`")]
-    #[case(json!({"dag": null}), "exactly one of dag and template")]
-    #[case(json!({"template": "web"}), "exactly one of dag and template")]
+    #[case(json!({"dag": null}), "exactly one of dag, template and spec")]
+    #[case(json!({"template": "web"}), "exactly one of dag, template and spec")]
+    #[case(json!({"spec": {}}), "exactly one of dag, template and spec")]
+    #[case(json!({"dag": null, "spec": "nat"}), "expected a map")]
     #[case(json!({"dag": "tenants/other/dags/web"}), "dag or template")]
     #[case(json!({"dag": "../web"}), "dag or template")]
     #[case(json!({"interface": "-all"}), "interface")]
@@ -167,10 +178,7 @@ mod tests {
     #[case(json!({"addresses": ["dev/1"]}), "prefix length")]
     #[case(json!({"addresses": vec!["10.77.0.1/24"; 9]}), "at most 8")]
     #[case(json!({"dag": "w".repeat(1 << 20)}), "bytes of JSON")]
-    fn what_the_schema_does_not_have_is_refused(
-        #[case] change: serde_json::Value,
-        #[case] said: &str,
-    ) {
+    fn what_the_schema_does_not_have_is_refused(#[case] change: Value, #[case] said: &str) {
         let error = parse(&change).expect_err(said).to_string();
         assert!(error.contains(said) && error.len() < 1_000, "{error}");
     }

@@ -6,7 +6,13 @@ use k8s_openapi::api::resource::v1::{
     DeviceAllocationConfiguration, DeviceRequestAllocationResult, ResourceClaim,
 };
 
+use serde_json::Value;
+use snic_api::v1::Dag;
+use snic_domain::{DagId, DagName, TenantId};
+
 use crate::daemon::TenantChains;
+use crate::dags::object::{ObjectHead, ObjectKey};
+use crate::dags::spec::{SpecRefusal, wanted_dag};
 use crate::dra::DRIVER;
 use crate::dra::parameters::{FunctionParameters, InvalidParameters};
 use crate::dra::settings::DraSettings;
@@ -16,7 +22,7 @@ use crate::pool::derived_uuid;
 const FUNCTIONS_MAX: usize = 32;
 
 /// A virtual function that a claim was allocated.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct PlannedFunction {
     /// UUID of its binding. It follows from the claim and the allocation: asked again, it is the same binding.
     pub uuid: String,
@@ -30,6 +36,10 @@ pub struct PlannedFunction {
     pub tenant: String,
     /// Parameters of the claim or of its class.
     pub parameters: FunctionParameters,
+    /// The DAG that is made for it alone, where the parameters have a specification.
+    pub own_dag: Option<Box<Dag>>,
+    /// Id of the DAG that its packets go through, unless it is a copy of a template.
+    dag: Option<String>,
 }
 
 /// A claim that the driver refuses.
@@ -63,6 +73,12 @@ pub enum ClaimError {
         #[source]
         source: InvalidParameters,
     },
+    /// A card that is another tenant's alone.
+    #[error("request {request}: card {card} is not for the tenant of this namespace")]
+    Card { request: String, card: String },
+    /// A specification that no DAG can have.
+    #[error("request {request}: {reason}: {message}")]
+    Dag { request: String, reason: String, message: String },
     /// Two functions that would be one interface.
     #[error("request {request}: another function of the claim has the interface {interface:?} too")]
     Interface { request: String, interface: String },
@@ -73,7 +89,7 @@ impl PlannedFunction {
     pub fn chains(&self) -> TenantChains<'_> {
         TenantChains {
             tenant: &self.tenant,
-            dags: self.parameters.dag.as_slice(),
+            dags: self.dag.as_slice(),
             template: self.parameters.template.as_deref(),
         }
     }
@@ -106,20 +122,64 @@ pub fn plan(
     for result in ours {
         let parameters =
             parameters(devices.config.as_deref().unwrap_or_default(), &result.request)?;
+        let request = || result.request.clone();
+        if settings.owner(&result.device).is_some_and(|owner| owner != tenant) {
+            return Err(ClaimError::Card { request: request(), card: result.device.clone() });
+        }
         let interface = parameters.interface.clone();
         if !interfaces.insert(interface.clone()) {
-            return Err(ClaimError::Interface { request: result.request.clone(), interface });
+            return Err(ClaimError::Interface { request: request(), interface });
         }
+        let uuid = uuid(uid, result);
+        let own_dag = own_dag(claim, tenant, &uuid, &parameters);
+        let own_dag = own_dag.map_err(|refusal| ClaimError::Dag {
+            request: request(),
+            reason: refusal.reason,
+            message: refusal.message,
+        })?;
         functions.push(PlannedFunction {
-            uuid: uuid(uid, result),
-            request: result.request.clone(),
+            request: request(),
             device: result.device.clone(),
             share: result.share_id.clone(),
             tenant: tenant.clone(),
+            dag: own_dag.as_ref().map(|_| own_id(&uuid)).or_else(|| parameters.dag.clone()),
             parameters,
+            own_dag: own_dag.map(Box::new),
+            uuid,
         });
     }
     Ok(functions)
+}
+
+/// Id of the DAG that is made for a function.
+fn own_id(uuid: &str) -> String {
+    format!("claim-{uuid}")
+}
+
+/// The DAG that the parameters of a function carry; its labels say that it was made for the claim.
+fn own_dag(
+    claim: &ResourceClaim,
+    tenant: &str,
+    uuid: &str,
+    parameters: &FunctionParameters,
+) -> Result<Option<Dag>, SpecRefusal> {
+    let Some(spec) = &parameters.spec else { return Ok(None) };
+    let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    let data = &claim.metadata;
+    let head = ObjectHead {
+        key: ObjectKey { namespace: text(&data.namespace), name: text(&data.name) },
+        uid: text(&data.uid),
+        generation: 1,
+        is_deleting: false,
+        has_finalizer: false,
+    };
+    let invalid = |error: String| SpecRefusal::lasting("INVALID_NAME", error);
+    let name = DagName {
+        tenant: TenantId::new(tenant).map_err(|error| invalid(error.to_string()))?,
+        dag: DagId::new(&own_id(uuid)).map_err(|error| invalid(error.to_string()))?,
+    };
+    let wanted = wanted_dag(&head, &Value::Object(spec.clone()), &name, &BTreeSet::new())?;
+    Ok(Some(wanted.dag))
 }
 
 /// Whether a result of an allocation is a device of this driver on this node.
@@ -162,9 +222,12 @@ fn parameters(
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use std::slice;
+
+    use serde_json::json;
 
     use super::*;
+    use crate::dra::settings::OfferedCard;
 
     fn settings() -> DraSettings {
         let namespaces = [("shop", "acme"), ("bank", "globex")];
@@ -233,7 +296,7 @@ mod tests {
         let one = [result("nic", "1")];
         let functions = planned("shop", &one, &[class.clone(), claim.clone()]).expect("valid");
         assert_eq!(functions[0].parameters.dag.as_deref(), Some("claim"));
-        let alternative = planned("shop", &[result("nic/big", "1")], std::slice::from_ref(&claim));
+        let alternative = planned("shop", &[result("nic/big", "1")], slice::from_ref(&claim));
         assert_eq!(alternative.expect("valid")[0].parameters.dag.as_deref(), Some("claim"));
         let twice = planned("shop", &one, &[claim.clone(), claim.clone()]).expect_err("two");
         assert_eq!(twice, ClaimError::Ambiguous { request: "nic".into() });
@@ -241,6 +304,56 @@ mod tests {
         assert_eq!(none, Err(ClaimError::NoParameters { request: "nic".into() }));
         let both = planned("shop", &[result("nic", "1"), result("nic", "2")], &[class]);
         assert!(matches!(both, Err(ClaimError::Interface { .. })), "{both:?}");
+    }
+
+    #[test]
+    fn a_claim_carries_a_dag_of_its_own() {
+        let mut carried = config("FromClaim", &[], "web", "net1");
+        let parameters = &mut carried["opaque"]["parameters"];
+        parameters.as_object_mut().expect("an object").remove("dag");
+        parameters["spec"] = json!({"chain": "nat -> firewall", "bandwidth": "1Gbps"});
+        let one = [result("nic", "1")];
+        let function = planned("shop", &one, slice::from_ref(&carried)).expect("valid").remove(0);
+        let dag = function.own_dag.as_ref().expect("a DAG");
+        assert_eq!(dag.name, format!("tenants/acme/dags/claim-{}", function.uuid));
+        assert_eq!((dag.nodes.len(), dag.bandwidth_bps), (2, 1_000_000_000));
+        assert_eq!(dag.labels["kubernetes.snic.dev/uid"], "u-1");
+        assert_eq!(function.chains().dags, [format!("claim-{}", function.uuid)]);
+        let again = planned("shop", &one, slice::from_ref(&carried)).expect("valid").remove(0);
+        assert_eq!(again, function, "asked again, it is the same");
+        for (key, value, said) in [
+            ("bandwidth", json!("much"), "spec.bandwidth"),
+            ("tenant", json!("globex"), "the tenant follows from the namespace"),
+            ("card_affinity", json!({"with": ["tenants/globex/dags/web"]}), "spec.card_affinity"),
+        ] {
+            let mut wrong = carried.clone();
+            wrong["opaque"]["parameters"]["spec"][key] = value;
+            let error = planned("shop", &one, &[wrong]).expect_err(said).to_string();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_card_of_one_tenant_is_for_its_namespaces_alone() {
+        let card = OfferedCard {
+            id: "card0".into(),
+            functions: 2,
+            tenant: Some("acme".into()),
+            ..OfferedCard::default()
+        };
+        let settings = DraSettings { cards: vec![card], ..settings() };
+        for (namespace, is_taken) in [("shop", true), ("bank", false)] {
+            let claim = json!({
+                "metadata": {"name": "web", "namespace": namespace, "uid": "u-1"}, "spec": {},
+                "status": {"allocation": {"devices": {
+                    "results": [result("nic", "1")],
+                    "config": [config("FromClaim", &[], "web", "net1")],
+                }}},
+            });
+            let claim = serde_json::from_value(claim).expect("a claim");
+            let error = plan(&claim, &settings).err();
+            assert_eq!(error.is_none(), is_taken, "{namespace}: {error:?}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Keeps the node's `ResourceSlice` as its cards are.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,21 +9,26 @@ use k8s_openapi::api::resource::v1::{ResourceSlice, ResourceSliceSpec};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
-use snic_api::connect::Target;
+use snic_api::connect::Connection;
 use snic_api::v1::card_service_client::CardServiceClient;
 use snic_api::v1::network_task_service_client::NetworkTaskServiceClient;
-use snic_api::v1::{ListCardsRequest, ListNtTypesRequest};
+use snic_api::v1::orchestration_service_client::OrchestrationServiceClient;
+use snic_api::v1::vm_binding::State;
+use snic_api::v1::{ListBindingsRequest, ListCardsRequest, ListNtTypesRequest, VmBinding};
 use tokio::sync::Notify;
 use tonic::{Request, Status};
 
-use crate::dra::DRIVER;
+use crate::dra::records::RecordFolder;
 use crate::dra::settings::DraSettings;
-use crate::dra::slices::{NodeInventory, slice};
+use crate::dra::slices::{BoundCount, NodeInventory, slice};
+use crate::dra::{DRIVER, DraError, quotas};
 
 /// Time limit of a call to the daemon.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Interval of writing a slice that has not changed: somebody may have deleted it.
 const REPEAT: Duration = Duration::from_secs(60);
+/// Interval of looking for namespaces without a quota.
+const QUOTAS_EVERY: Duration = Duration::from_secs(10);
 /// Owner of the fields that the driver applies.
 const FIELD_MANAGER: &str = "snic-dra";
 /// Most cards and types of network tasks that are read.
@@ -32,12 +38,59 @@ const PAGE_SIZE: i32 = 1_000;
 pub struct Publisher {
     settings: Arc<DraSettings>,
     api: kube::Client,
+    /// Notes of claims, by which their functions are told from those of others.
+    records: RecordFolder,
     /// Wakes it when the kubelet has registered the driver: a kubelet that starts may delete the slices of before.
     pub wake: Arc<Notify>,
 }
 
-async fn read(target: &Target) -> Result<NodeInventory, Status> {
-    let connection = target.connect().await.map_err(|e| Status::unavailable(e.to_string()))?;
+/// All bindings of the daemon.
+async fn bindings(connection: Connection) -> Result<Vec<VmBinding>, Status> {
+    let mut client = OrchestrationServiceClient::new(connection);
+    let (mut bindings, mut page_token) = (Vec::new(), String::new());
+    loop {
+        let mut request = Request::new(ListBindingsRequest {
+            parent: "tenants/-".to_owned(),
+            page_size: PAGE_SIZE,
+            page_token: std::mem::take(&mut page_token),
+            ..Default::default()
+        });
+        request.set_timeout(ANSWER_MAX);
+        let reply = client.list_bindings(request).await?.into_inner();
+        bindings.extend(reply.bindings);
+        page_token = reply.next_page_token;
+        if page_token.is_empty() {
+            return Ok(bindings);
+        }
+    }
+}
+
+/// Bound functions of each card; those of claims have one of these UUIDs.
+fn counted(bindings: &[VmBinding], claims: &BTreeSet<String>) -> BTreeMap<String, BoundCount> {
+    let mut counts = BTreeMap::<String, BoundCount>::new();
+    let holds =
+        |binding: &&VmBinding| !matches!(binding.state(), State::Unbound | State::BindFailed);
+    for binding in bindings.iter().filter(holds) {
+        let uuid = binding.name.strip_prefix("vmBindings/").unwrap_or(&binding.name);
+        let is_others = !claims.contains(uuid);
+        for function in &binding.functions {
+            let card = function.card.strip_prefix("cards/").unwrap_or(&function.card);
+            let count = counts.entry(card.to_owned()).or_default();
+            count.all += 1;
+            count.others += u32::from(is_others);
+        }
+    }
+    counts
+}
+
+/// Reads what the daemon has.
+async fn read(settings: &DraSettings, records: &RecordFolder) -> Result<NodeInventory, Status> {
+    let connected = settings.inventory.connect().await;
+    let connection = connected.map_err(|e| Status::unavailable(e.to_string()))?;
+    // Claims come and go meanwhile: what was one before or after is one.
+    let mut claims = records.functions();
+    let bindings = bindings(connection.clone()).await?;
+    claims.append(&mut records.functions());
     let mut request = Request::new(ListCardsRequest { page_size: PAGE_SIZE, ..Default::default() });
     request.set_timeout(ANSWER_MAX);
     let cards = CardServiceClient::new(connection.clone()).list_cards(request).await?.into_inner();
@@ -50,21 +103,37 @@ async fn read(target: &Target) -> Result<NodeInventory, Status> {
     let of_provider = types.nt_types.into_iter().filter(|nt_type| nt_type.owner.is_empty());
     let nt_types = of_provider
         .map(|nt_type| nt_type.name.strip_prefix("ntTypes/").unwrap_or(&nt_type.name).to_owned());
-    Ok(NodeInventory { cards: cards.cards, nt_types: nt_types.collect(), is_reachable: true })
+    Ok(NodeInventory {
+        cards: cards.cards,
+        nt_types: nt_types.collect(),
+        bound: counted(&bindings, &claims),
+        is_reachable: true,
+    })
 }
 
 impl Publisher {
     /// Publishes with the first run.
-    pub fn new(settings: &Arc<DraSettings>, api: kube::Client) -> Self {
-        Self { settings: Arc::clone(settings), api, wake: Arc::default() }
+    ///
+    /// # Errors
+    /// [`DraError::Records`].
+    pub fn new(settings: &Arc<DraSettings>, api: kube::Client) -> Result<Self, DraError> {
+        let records = RecordFolder::open(&settings.state_dir).map_err(DraError::Records)?;
+        Ok(Self { settings: Arc::clone(settings), api, records, wake: Arc::default() })
     }
 
     /// Publishes until the program ends. Before the daemon has answered once, the node offers nothing new.
     pub async fn run(self) {
         let mut inventory = NodeInventory::default();
         let mut published: Option<(ResourceSliceSpec, Instant)> = None;
+        let mut bounded: Option<Instant> = None;
         loop {
-            match read(&self.settings.inventory).await {
+            if bounded.is_none_or(|at| at.elapsed() >= QUOTAS_EVERY) {
+                match quotas::ensure(&self.api, &self.settings).await {
+                    Ok(()) => bounded = Some(Instant::now()),
+                    Err(error) => tracing::warn!(%error, "namespaces may lack their quotas"),
+                }
+            }
+            match read(&self.settings, &self.records).await {
                 Ok(now) => inventory = now,
                 Err(status) => {
                     if inventory.is_reachable {
@@ -80,7 +149,8 @@ impl Publisher {
             let is_due = published
                 .as_ref()
                 .is_none_or(|(before, at)| *before != spec || at.elapsed() >= REPEAT);
-            if is_due && !inventory.cards.is_empty() {
+            // Nothing is offered before each namespace has its bound.
+            if is_due && bounded.is_some() && !inventory.cards.is_empty() {
                 match self.write(&spec).await {
                     Ok(()) => published = Some((spec, Instant::now())),
                     Err(error) => tracing::warn!(%error, "the ResourceSlice cannot be written"),
@@ -114,5 +184,35 @@ impl Publisher {
         let parameters = PatchParams::apply(FIELD_MANAGER).force();
         slices.patch(&name, &parameters, &Patch::Apply(&slice)).await?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use snic_api::v1::BoundFunction;
+
+    use super::*;
+
+    #[test]
+    fn functions_of_claims_are_told_from_those_of_others() {
+        let binding = |uuid: &str, state: State, cards: &[&str]| {
+            let function =
+                |card: &&str| BoundFunction { card: (*card).into(), ..Default::default() };
+            let mut binding = VmBinding {
+                name: format!("vmBindings/{uuid}"),
+                functions: cards.iter().map(function).collect(),
+                ..VmBinding::default()
+            };
+            binding.set_state(state);
+            binding
+        };
+        let all = [
+            binding("claim", State::Bound, &["cards/card0"]),
+            binding("machine", State::BindStarted, &["cards/card0", "cards/card1"]),
+            binding("gone", State::Unbound, &["cards/card0"]),
+        ];
+        let counts = counted(&all, &BTreeSet::from(["claim".to_owned()]));
+        assert_eq!(counts["card0"], BoundCount { all: 2, others: 1 });
+        assert_eq!(counts["card1"], BoundCount { all: 1, others: 1 });
     }
 }

@@ -39,6 +39,9 @@ pub struct FunctionRecord {
     pub tenant: String,
     /// Its interface, once it is known.
     pub interface: Option<PodInterface>,
+    /// Name of the DAG that was made for it alone, and goes with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_dag: Option<String>,
 }
 
 /// The folder of notes.
@@ -117,6 +120,13 @@ impl RecordFolder {
         Ok(claims)
     }
 
+    /// UUIDs of the functions that claims have. A note that cannot be read has none.
+    pub fn functions(&self) -> BTreeSet<String> {
+        let claims = self.claims().unwrap_or_default();
+        let records = claims.iter().filter_map(|claim| self.read(claim).ok().flatten());
+        records.flat_map(|record| record.functions).map(|function| function.uuid).collect()
+    }
+
     /// Removes the note of a claim, if there is one.
     ///
     /// # Errors
@@ -139,8 +149,12 @@ mod tests {
         let home = tempfile::tempdir().expect("a folder");
         let folder = RecordFolder::open(&home.path().join("claims")).expect("created");
         let claim = "123e4567-e89b-42d3-a456-426614174000";
-        let function =
-            FunctionRecord { uuid: claim.into(), tenant: "acme".into(), interface: None };
+        let function = FunctionRecord {
+            uuid: claim.into(),
+            tenant: "acme".into(),
+            interface: None,
+            own_dag: Some("tenants/acme/dags/claim-1".into()),
+        };
         let record = ClaimRecord {
             namespace: "shop".into(),
             name: "web".into(),
@@ -152,6 +166,7 @@ mod tests {
         folder.write(claim, &record).expect("written");
         assert_eq!(folder.read(claim).expect("a note"), Some(record));
         assert_eq!(folder.claims().expect("read"), BTreeSet::from([claim.to_owned()]));
+        assert_eq!(folder.functions(), BTreeSet::from([claim.to_owned()]));
         folder.remove(claim).expect("removed");
         folder.remove(claim).expect("nothing to do");
         assert_eq!(folder.read(claim).expect("no note"), None);

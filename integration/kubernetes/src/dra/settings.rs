@@ -8,6 +8,8 @@ use serde::Deserialize;
 use snic_api::connect::Target;
 use snic_domain::TenantId;
 
+use crate::settings_file::{self, InvalidSettings, key};
+
 /// The settings file, unless `--config` names another.
 pub const DEFAULT_PATH: &str = "/etc/snic/dra.toml";
 /// Identity for bindings, before the name of the node, unless the settings have another.
@@ -25,7 +27,8 @@ pub const INTERFACE_BYTES_MAX: usize = 15;
 pub struct DraSettings {
     /// The daemon's address, and this program's identity for bindings there.
     pub daemon: Target,
-    /// The same with the identity that reads cards and network tasks, which only operators may.
+    /// The same with the identity that reads cards, bindings and network tasks, which only operators may, and that makes the DAGs that
+    /// claims carry.
     pub inventory: Target,
     /// Name of the node; if empty, the environment variable `NODE_NAME`.
     pub node: String,
@@ -49,6 +52,9 @@ pub struct DraSettings {
     pub bind_seconds: u64,
     /// Interval of looking at cards and claims.
     pub interval_seconds: u64,
+    /// Functions that the claims of a namespace may have together, where the namespace has no quota yet; without it half of this
+    /// node's.
+    pub functions_per_namespace: Option<u32>,
     /// Tenant of each namespace whose claims may have functions.
     pub namespaces: BTreeMap<String, String>,
     /// Cards whose functions pods may have.
@@ -69,28 +75,9 @@ pub struct OfferedCard {
     /// PCI address of the card, for the attribute with its PCIe root.
     #[serde(default)]
     pub pci_address: Option<String>,
-}
-
-/// Settings that the driver cannot use.
-#[derive(Debug, thiserror::Error)]
-pub enum InvalidDraSettings {
-    /// The file cannot be read.
-    #[error("{path}: {source}")]
-    Read {
-        path: PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
-    /// The file is not valid TOML, or has unknown keys or wrong types.
-    #[error("{path}: {message}")]
-    Parse { path: PathBuf, message: String },
-    /// An invalid value.
-    #[error("{key}: {rule}")]
-    Key {
-        key: String,
-        /// Allowed form.
-        rule: String,
-    },
+    /// The tenant that alone may have its functions; without it, all may.
+    #[serde(default)]
+    pub tenant: Option<String>,
 }
 
 impl Default for DraSettings {
@@ -109,14 +96,11 @@ impl Default for DraSettings {
             binding_conditions: true,
             bind_seconds: 20,
             interval_seconds: 2,
+            functions_per_namespace: None,
             namespaces: BTreeMap::new(),
             cards: Vec::new(),
         }
     }
-}
-
-fn key(key: impl Into<String>, rule: impl Into<String>) -> InvalidDraSettings {
-    InvalidDraSettings::Key { key: key.into(), rule: rule.into() }
 }
 
 /// Whether Linux takes a text as the name of an interface, and no program takes it for an option or a path.
@@ -140,13 +124,9 @@ impl DraSettings {
     /// Reads the settings.
     ///
     /// # Errors
-    /// [`InvalidDraSettings`] with the file or the key.
-    pub fn read(path: &Path) -> Result<Self, InvalidDraSettings> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| InvalidDraSettings::Read { path: path.to_owned(), source })?;
-        let mut settings: Self = toml::from_str(&text).map_err(|error| {
-            InvalidDraSettings::Parse { path: path.to_owned(), message: error.message().to_owned() }
-        })?;
+    /// [`InvalidSettings`] with the file or the key.
+    pub fn read(path: &Path) -> Result<Self, InvalidSettings> {
+        let mut settings: Self = settings_file::read(path)?;
         if settings.node.is_empty() {
             settings.node = std::env::var("NODE_NAME").unwrap_or_default();
         }
@@ -159,8 +139,8 @@ impl DraSettings {
     /// Checks the values.
     ///
     /// # Errors
-    /// [`InvalidDraSettings`] with the key.
-    pub fn check(&self) -> Result<(), InvalidDraSettings> {
+    /// [`InvalidSettings`] with the key.
+    pub fn check(&self) -> Result<(), InvalidSettings> {
         if self.node.is_empty() || !self.node.split('.').all(is_label) {
             let rule = format!(
                 "{:?} is not the name of a node; set it, or NODE_NAME in the environment",
@@ -173,6 +153,9 @@ impl DraSettings {
         }
         if !self.program.is_absolute() {
             return Err(key("program", "an absolute path on the host is required"));
+        }
+        if self.functions_per_namespace == Some(0) {
+            return Err(key("functions_per_namespace", "at least 1"));
         }
         for (namespace, tenant) in &self.namespaces {
             if !is_label(namespace) {
@@ -196,6 +179,18 @@ impl DraSettings {
         Ok(())
     }
 
+    /// Functions that the claims of a namespace may have together: half of the node's where nothing is said, so that one tenant
+    /// never has all of a node.
+    pub fn quota(&self) -> u32 {
+        let all: u32 = self.cards.iter().map(|card| card.functions).sum();
+        self.functions_per_namespace.unwrap_or_else(|| (all / 2).max(1))
+    }
+
+    /// The tenant that alone may have functions of a card.
+    pub fn owner(&self, card: &str) -> Option<&str> {
+        self.cards.iter().find(|known| known.id == card)?.tenant.as_deref()
+    }
+
     /// Time limit for binding a function.
     pub const fn bind_within(&self) -> Duration {
         Duration::from_secs(self.bind_seconds)
@@ -209,7 +204,7 @@ impl DraSettings {
 }
 
 impl OfferedCard {
-    fn check(&self, place: &str) -> Result<(), InvalidDraSettings> {
+    fn check(&self, place: &str) -> Result<(), InvalidSettings> {
         let key = |name: &str, rule: String| key(format!("{place}.{name}"), rule);
         if !is_label(&self.id) {
             let rule = format!(
@@ -226,6 +221,9 @@ impl OfferedCard {
         }
         if let Some(name) = self.interfaces.iter().find(|name| !is_interface(name)) {
             return Err(key("interfaces", format!("{name:?} is not the name of an interface")));
+        }
+        if let Some(tenant) = &self.tenant {
+            TenantId::new(tenant).map_err(|error| key("tenant", error.to_string()))?;
         }
         let named = self.interfaces.len();
         if named != 0 && u32::try_from(named) != Ok(functions) {
@@ -245,7 +243,7 @@ mod tests {
     const GOOD: &str = "node = \"n1\"\n[namespaces]\nshop = \"acme\"\n[[cards]]\nid = \"card0\"\n\
                         functions = 2\ninterfaces = [\"vf0\", \"vf1\"]\n";
 
-    fn read(text: &str) -> Result<DraSettings, InvalidDraSettings> {
+    fn read(text: &str) -> Result<DraSettings, InvalidSettings> {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("dra.toml");
         std::fs::write(&file, text).expect("a file");
@@ -262,6 +260,12 @@ mod tests {
     #[case("\"card0\"", "\"card_0\"", "cards[0].id")]
     #[case("functions = 2", "functions = 0", "cards[0].functions")]
     #[case("functions = 2", "functions = 3", "cards[0].interfaces")]
+    #[case("functions = 2", "functions = 2\ntenant = \"Acme\"", "cards[0].tenant")]
+    #[case(
+        "node = \"n1\"",
+        "node = \"n1\"\nfunctions_per_namespace = 0",
+        "functions_per_namespace"
+    )]
     #[case("\"vf1\"", "\"-vf1\"", "cards[0].interfaces")]
     #[case("\"vf1\"", "\"a/b\"", "cards[0].interfaces")]
     fn an_error_names_the_key(#[case] good: &str, #[case] bad: &str, #[case] said: &str) {
@@ -279,6 +283,15 @@ mod tests {
         let mixed = read(&(GOOD.to_owned() + tables)).expect("valid");
         assert_eq!(mixed.daemon.identity, own.daemon.identity);
         assert_eq!(mixed.inventory.identity.as_deref(), Some("operator/o"));
+    }
+
+    #[test]
+    fn a_namespace_has_half_of_the_functions_unless_the_settings_say_another() {
+        assert_eq!(read(GOOD).expect("valid").quota(), 1);
+        let said = GOOD.replace("node = \"n1\"", "node = \"n1\"\nfunctions_per_namespace = 7");
+        assert_eq!(read(&said).expect("valid").quota(), 7);
+        let one = GOOD.replace("2\ninterfaces = [\"vf0\", \"vf1\"]", "1");
+        assert_eq!(read(&one).expect("valid").quota(), 1, "never none");
     }
 
     #[test]

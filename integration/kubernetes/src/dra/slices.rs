@@ -18,7 +18,7 @@ use crate::dra::settings::{DraSettings, OfferedCard};
 use crate::dra::status::{REFUSED, SERVED};
 
 /// Most types of network tasks that are attributes: a device has at most 32 attributes and capacities.
-const NT_TYPES_MAX: usize = 24;
+const NT_TYPES_MAX: usize = 22;
 /// Longest text of an attribute, in bytes.
 const TEXT_BYTES_MAX: usize = 64;
 /// Longest name of an attribute, in bytes.
@@ -31,8 +31,19 @@ pub struct NodeInventory {
     pub cards: Vec<Card>,
     /// Types of network tasks that every tenant may use, by id.
     pub nt_types: Vec<String>,
+    /// Bound functions of each card, by its id.
+    pub bound: BTreeMap<String, BoundCount>,
     /// Whether the daemon answers; what was read stays while it does not.
     pub is_reachable: bool,
+}
+
+/// Bound functions of a card.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BoundCount {
+    /// All of them.
+    pub all: u32,
+    /// Those that no claim has: of virtual machines, or of the device plugin.
+    pub others: u32,
 }
 
 /// Why no pod may be given functions of a card, or why those that have some must go.
@@ -47,9 +58,11 @@ const fn taint(key: &'static str, effect: &'static str) -> Option<Taint> {
 }
 
 /// The taint of a card: the worst that is true of it.
-fn taint_of(card: Option<&Card>, is_reachable: bool) -> Option<Taint> {
-    let Some(card) = card else { return taint("snic.dev/unknown", "NoSchedule") };
-    if !is_reachable {
+fn taint_of(known: &OfferedCard, inventory: &NodeInventory) -> Option<Taint> {
+    let Some(card) = find(inventory, &known.id) else {
+        return taint("snic.dev/unknown", "NoSchedule");
+    };
+    if !inventory.is_reachable {
         return taint("snic.dev/daemon-unreachable", "NoSchedule");
     }
     match card.health() {
@@ -60,8 +73,11 @@ fn taint_of(card: Option<&Card>, is_reachable: bool) -> Option<Taint> {
     if card.regions > 0 && card.regions_cordoned == card.regions {
         return taint("snic.dev/cordoned", "NoSchedule");
     }
-    let is_hot = card.device.as_ref().is_some_and(|device| !device.accepts_dags);
-    if is_hot { taint("snic.dev/hot", "NoSchedule") } else { None }
+    if card.device.as_ref().is_some_and(|device| !device.accepts_dags) {
+        return taint("snic.dev/hot", "NoSchedule");
+    }
+    let are_taken = bound(inventory, known).others >= known.functions;
+    if are_taken { taint("snic.dev/taken", "NoSchedule") } else { None }
 }
 
 fn text(value: &str) -> DeviceAttribute {
@@ -70,6 +86,10 @@ fn text(value: &str) -> DeviceAttribute {
         end -= 1;
     }
     DeviceAttribute { string: Some(value[..end].to_owned()), ..DeviceAttribute::default() }
+}
+
+fn bound(inventory: &NodeInventory, known: &OfferedCard) -> BoundCount {
+    inventory.bound.get(&known.id).copied().unwrap_or_default()
 }
 
 /// The PCIe root that a card is below, such as `pci0000:00`.
@@ -90,6 +110,10 @@ fn attributes(
         attributes.insert("model".into(), text(&card.model));
         attributes.insert("driver".into(), text(&card.driver));
     }
+    attributes.extend(known.tenant.as_ref().map(|tenant| ("tenant".into(), text(tenant))));
+    let left = known.functions.saturating_sub(bound(inventory, known).all);
+    let left = DeviceAttribute { int: Some(left.into()), ..DeviceAttribute::default() };
+    attributes.insert("functionsLeft".into(), left);
     let root = known.pci_address.as_ref().and_then(|address| pcie_root(settings, address));
     attributes.extend(root.map(|root| ("resource.kubernetes.io/pcieRoot".into(), text(&root))));
     // A name is an identifier of C, which has no `-`.
@@ -100,7 +124,7 @@ fn attributes(
     attributes
 }
 
-fn capacity(known: &OfferedCard, card: Option<&Card>) -> BTreeMap<String, DeviceCapacity> {
+fn capacity(known: &OfferedCard, inventory: &NodeInventory) -> BTreeMap<String, DeviceCapacity> {
     let quantity = |value: u64| Quantity(value.to_string());
     // A result of a claim is one function; more of them are asked for as `count`.
     let one = CapacityRequestPolicy {
@@ -108,10 +132,12 @@ fn capacity(known: &OfferedCard, card: Option<&Card>) -> BTreeMap<String, Device
         valid_values: Some(vec![quantity(1)]),
         ..CapacityRequestPolicy::default()
     };
+    // The scheduler subtracts what claims have. Less than one is no capacity; a taint says it then.
+    let offered = known.functions.saturating_sub(bound(inventory, known).others).max(1);
     let functions =
-        DeviceCapacity { value: quantity(u64::from(known.functions)), request_policy: Some(one) };
+        DeviceCapacity { value: quantity(u64::from(offered)), request_policy: Some(one) };
     let mut capacity = BTreeMap::from([("functions".to_owned(), functions)]);
-    if let Some(card) = card {
+    if let Some(card) = find(inventory, &known.id) {
         // A claim that names no bandwidth reserves none: what its DAG is promised is the daemon's to say.
         let any = CapacityRequestPolicy {
             default: Some(quantity(0)),
@@ -139,8 +165,7 @@ fn find<'a>(inventory: &'a NodeInventory, id: &str) -> Option<&'a Card> {
 pub fn slice(settings: &DraSettings, inventory: &NodeInventory) -> ResourceSliceSpec {
     let conditions = |name: &str| settings.binding_conditions.then(|| vec![name.to_owned()]);
     let device = |known: &OfferedCard| {
-        let card = find(inventory, &known.id);
-        let taint = taint_of(card, inventory.is_reachable);
+        let taint = taint_of(known, inventory);
         let taint = taint.map(|Taint { key, effect }| DeviceTaint {
             key: key.into(),
             effect: effect.into(),
@@ -150,7 +175,7 @@ pub fn slice(settings: &DraSettings, inventory: &NodeInventory) -> ResourceSlice
             name: known.id.clone(),
             allow_multiple_allocations: Some(true),
             attributes: Some(attributes(settings, known, inventory)),
-            capacity: Some(capacity(known, card)),
+            capacity: Some(capacity(known, inventory)),
             binding_conditions: conditions(SERVED),
             binding_failure_conditions: conditions(REFUSED),
             binds_to_node: settings.binding_conditions.then_some(true),
@@ -191,7 +216,8 @@ mod tests {
         card.set_health(Health::Ok);
         change(&mut card);
         let nt_types = vec!["load-balancer".into()];
-        NodeInventory { cards: vec![card], nt_types, is_reachable: true }
+        let bound = BTreeMap::from([("card0".into(), BoundCount { all: 3, others: 1 })]);
+        NodeInventory { cards: vec![card], nt_types, bound, is_reachable: true }
     }
 
     fn only(inventory: &NodeInventory) -> Device {
@@ -205,11 +231,13 @@ mod tests {
         let device = only(&inventory(|_| {}));
         assert_eq!(device.allow_multiple_allocations, Some(true));
         let capacity = device.capacity.expect("capacities");
-        assert_eq!(capacity["functions"].value.0, "8");
+        assert_eq!(capacity["functions"].value.0, "7", "one is a virtual machine's");
         assert_eq!(capacity["bandwidth"].value.0, "100000000000", "the narrower direction");
         let attributes = device.attributes.expect("attributes");
         assert_eq!(attributes["model"].string.as_deref(), Some("sim-16"));
         assert_eq!(attributes["nt_load_balancer"].bool, Some(true));
+        assert_eq!(attributes["functionsLeft"].int, Some(5));
+        assert!(!attributes.contains_key("tenant"));
         assert_eq!(device.taints, None);
     }
 
@@ -224,6 +252,34 @@ mod tests {
         let taints = only(&inventory(change)).taints.unwrap_or_default();
         let words: Vec<_> = taints.iter().map(|t| format!("{} {}", t.key, t.effect)).collect();
         assert_eq!(words.join(" "), taint);
+    }
+
+    #[test]
+    fn a_card_whose_functions_all_belong_to_others_has_a_taint() {
+        let mut known = inventory(|_| {});
+        known.bound.insert("card0".into(), BoundCount { all: 8, others: 8 });
+        let device = only(&known);
+        assert_eq!(device.taints.expect("a taint")[0].key, "snic.dev/taken");
+        let capacity = device.capacity.expect("capacities");
+        assert_eq!(capacity["functions"].value.0, "1", "a default of 1 has to be valid");
+    }
+
+    #[test]
+    fn a_card_says_whose_it_is_and_below_which_root() {
+        let sysfs = tempfile::tempdir().expect("a folder");
+        let devices = sysfs.path().join("bus/pci/devices");
+        std::fs::create_dir_all(&devices).expect("a folder");
+        let target = "../../../devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0";
+        std::os::unix::fs::symlink(target, devices.join("0000:3b:00.0")).expect("a link");
+        let mut settings = settings();
+        settings.sysfs = sysfs.path().to_owned();
+        settings.cards[0].pci_address = Some("0000:3b:00.0".into());
+        settings.cards[0].tenant = Some("acme".into());
+        let device = slice(&settings, &inventory(|_| {})).devices.expect("devices").remove(0);
+        let attributes = device.attributes.expect("attributes");
+        let root = attributes["resource.kubernetes.io/pcieRoot"].string.as_deref();
+        assert_eq!(root, Some("pci0000:3a"));
+        assert_eq!(attributes["tenant"].string.as_deref(), Some("acme"));
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub const REFUSED: &str = "snic.dev/Refused";
 const MESSAGE_BYTES_MAX: usize = 32_768;
 
 /// A function that the card serves.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ServedFunction {
     /// The function of the claim.
     pub planned: PlannedFunction,
@@ -71,7 +71,7 @@ fn served_device(served: &ServedFunction, pool: &str, now: Timestamp) -> Value {
     device["data"] = json!({
         "binding": served.binding,
         "tenant": tenant,
-        "dag": parameters.dag.as_ref().or(parameters.template.as_ref()),
+        "dag": served.planned.chains().dags.first().or(parameters.template.as_ref()),
     });
     device
 }

@@ -8,6 +8,7 @@ pub mod certificates;
 pub mod control_plane;
 pub mod image;
 pub mod objects;
+pub mod page;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ use certificates::Authority;
 /// Name of the node.
 pub const NODE: &str = "node-1";
 /// Address of the node.
-const NODE_ADDRESS: &str = "10.99.0.1";
+pub const NODE_ADDRESS: &str = "10.99.0.1";
 /// Group of processes that has those of pods.
 const CGROUP: &str = "snic-cluster";
 /// Longest time for a part to start, and for anything else that is waited for.
@@ -30,11 +31,12 @@ const PATIENCE: Duration = Duration::from_secs(300);
 pub const FEATURES: &str = "--feature-gates=DRAConsumableCapacity=true,DRADeviceBindingConditions=true,\
                         DRAResourceClaimDeviceStatus=true,DRADeviceTaints=true";
 /// Programs of the cluster that are built once, and where nothing else has them.
-const PROGRAMS: [&str; 7] = [
+const PROGRAMS: [&str; 8] = [
     "kube-apiserver",
     "kube-controller-manager",
     "kube-scheduler",
     "kubelet",
+    "kubectl",
     "containerd",
     "containerd-shim-runc-v2",
     "ctr",
@@ -190,15 +192,39 @@ fn prepare_node() {
     }
 }
 
+/// Settings of the daemon: the ports of the page, with a device in the place of the network; and certificates for callers from pods.
+fn write_daemon_settings(home: &Home) {
+    let ports = page::block("dra.md", "[cards.soft]");
+    assert!(ports.contains("interface:eth1"), "{ports}");
+    home.write_soft_settings(&ports.replace("interface:eth1", "tap:up0"));
+    let folder = home.path().join("snic-pki").display().to_string();
+    let snicd = program("snicd").display().to_string();
+    for words in
+        ["init", &format!("issue server --host {NODE_ADDRESS}"), "issue operator/kubernetes-dags"]
+    {
+        run(&snicd, &format!("pki --folder {folder} {words}"));
+    }
+    let settings = std::fs::read_to_string(home.settings()).expect("written before");
+    let settings = settings
+        .replace("count = 8", "count = 2")
+        .replace("[listen]\n", &format!("[listen]\ntcp = \"{NODE_ADDRESS}:7443\"\n"));
+    let file = |name: &str| format!("{folder}/{name}");
+    let tls = format!(
+        "[tls]\nca = {:?}\ncertificate = {:?}\nkey = {:?}\ncrl = {:?}\n",
+        file("ca.pem"),
+        file("server.pem"),
+        file("server.key"),
+        file("crl.pem")
+    );
+    std::fs::write(home.settings(), format!("{settings}\n{tls}")).expect("the folder takes files");
+}
+
 impl Cluster {
     /// Starts a cluster, and waits until its node is ready. The process has to be in namespaces of its own.
     pub async fn start() -> Self {
         prepare_node();
         let home = Home::new();
-        home.write_soft_settings("uplink = \"tap:up0\"\nfunctions = [\"tap:vf0\", \"tap:vf1\"]");
-        let settings = std::fs::read_to_string(home.settings()).expect("written before");
-        let settings = settings.replace("count = 8", "count = 2");
-        std::fs::write(home.settings(), settings).expect("the folder takes files");
+        write_daemon_settings(&home);
         let daemon = home.start().await;
         let authority = Authority::new(&home.path().join("pki"));
         let mut cluster = Self {
@@ -230,6 +256,11 @@ impl Cluster {
     /// The folder of a cluster: logs in `log`, certificates in `pki`.
     pub fn path(&self) -> &Path {
         self.home.path()
+    }
+
+    /// The folder of the authority that the daemon and those who call it from pods have certificates of, as `snicd pki` makes it.
+    pub fn daemon_certificates(&self) -> PathBuf {
+        self.home.path().join("snic-pki")
     }
 
     /// The daemon's socket.
@@ -290,6 +321,8 @@ impl Cluster {
         let (ca, accounts, accounts_public) =
             (pki("ca.crt"), pki("accounts.key"), pki("accounts.pub"));
         let (certificate, key) = (pki("server.crt"), pki("server.key"));
+        // As which it asks kubelets for logs.
+        let (asks, asks_key) = (pki("admin.crt"), pki("admin.key"));
         self.spawn_component(
             "kube-apiserver",
             &format!(
@@ -297,7 +330,8 @@ impl Cluster {
                  --tls-private-key-file={key} --service-account-issuer=https://kubernetes.default.svc \
                  --service-account-key-file={accounts_public} --service-account-signing-key-file={accounts} \
                  --service-cluster-ip-range=10.96.0.0/16 --authorization-mode=Node,RBAC \
-                 --advertise-address={NODE_ADDRESS} {FEATURES} \
+                 --advertise-address={NODE_ADDRESS} {FEATURES} --kubelet-preferred-address-types=InternalIP \
+                 --kubelet-client-certificate={asks} --kubelet-client-key={asks_key} \
                  --runtime-config=resource.k8s.io/v1alpha3=true"
             ),
         );
@@ -329,7 +363,10 @@ impl Cluster {
         })
         .await;
         self.authority.login("kubelet", &format!("system:node:{NODE}"), "system:nodes");
-        write("kubelet.yaml", KUBELET);
+        write(
+            "kubelet.yaml",
+            &KUBELET.replace("CA}", &format!("{}}}", self.authority.file("ca.crt"))),
+        );
         self.start_kubelet();
         let nodes: kube::Api<k8s_openapi::api::core::v1::Node> =
             kube::Api::all(self.client.clone());
@@ -359,11 +396,15 @@ impl Cluster {
         let login = self.authority.login("driver", user, "system:serviceaccounts");
         let socket = format!("unix:{}", self.daemon_socket().display());
         let settings = self.home.path().join("dra.toml");
+        // The page's, with the places of this test, and a second namespace.
+        let page = page::block("dra.md", "# /etc/snic/dra.toml")
+            .replace("/etc/snic/dra.kubeconfig", &login.display().to_string())
+            .replace("[namespaces]\n", "[namespaces]\nbank = \"globex\"\n");
+        assert!(
+            page.contains(&format!("node = {NODE:?}")) && page.contains(&*login.to_string_lossy())
+        );
         let text = format!(
-            "node = {NODE:?}\nkubeconfig = {login:?}\nprogram = {:?}\nstate_dir = {:?}\n\
-             interval_seconds = 1\ncdi_dir = \"/run/cdi\"\n{more}\n\
-             [namespaces]\nshop = \"acme\"\nbank = \"globex\"\n\
-             [[cards]]\nid = \"card0\"\nfunctions = 2\ninterfaces = [\"vf0\", \"vf1\"]\n\
+            "program = {:?}\nstate_dir = {:?}\ninterval_seconds = 1\ncdi_dir = \"/run/cdi\"\n{more}\n{page}\
              [daemon]\nendpoint = {socket:?}\nidentity = \"orchestrator/kubernetes\"\n\
              [inventory]\nendpoint = {socket:?}\nidentity = \"operator/kubernetes\"\n",
             program("snic-dra"),
@@ -373,6 +414,23 @@ impl Cluster {
         let mut driver = Command::new(program("snic-dra"));
         driver.arg("--config").arg(settings);
         self.spawn("snic-dra", driver);
+    }
+
+    /// Starts the controller of DAGs, with the rights of its service account.
+    #[allow(dead_code, reason = "the example starts it, which has this module, too")]
+    pub fn start_dag_controller(&mut self) {
+        let user = "system:serviceaccount:snic-system:snic-dag-controller";
+        let login = self.authority.login("dag-controller", user, "system:serviceaccounts");
+        let settings = self.home.path().join("dag-controller.toml");
+        let text = format!(
+            "kubeconfig = {login:?}\nlease_namespace = \"snic-system\"\n[namespaces]\nshop = \"acme\"\n\
+             [server]\nendpoint = \"unix:{}\"\n",
+            self.daemon_socket().display()
+        );
+        std::fs::write(&settings, text).expect("the folder takes files");
+        let mut controller = Command::new(program("snic-dag-controller"));
+        controller.arg("--config").arg(settings);
+        self.spawn("snic-dag-controller", controller);
     }
 
     /// Runs `kubectl` with all rights, as [`kubectl_says`].
@@ -418,12 +476,13 @@ impl Cluster {
     }
 }
 
-/// The pods' network besides their functions.
+/// The pods' network besides their functions, from which they reach services and the node.
 fn network(folder: &Path) -> String {
     let data = folder.join("addresses").display().to_string();
     format!(
         r#"{{"cniVersion": "1.0.0", "name": "pods", "plugins": [{{"type": "ptp", "ipam": {{
-           "type": "host-local", "dataDir": {data:?}, "ranges": [[{{"subnet": "10.88.0.0/24"}}]]}}}}]}}"#
+           "type": "host-local", "dataDir": {data:?}, "ranges": [[{{"subnet": "10.88.0.0/24"}}]],
+           "routes": [{{"dst": "10.96.0.0/16"}}, {{"dst": "10.99.0.0/24"}}]}}}}]}}"#
     )
 }
 
@@ -455,7 +514,7 @@ cgroupRoot: /snic-cluster
 enforceNodeAllocatable: []
 containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
 resolvConf: ''
-authentication: {anonymous: {enabled: false}, webhook: {enabled: false}}
+authentication: {anonymous: {enabled: false}, webhook: {enabled: false}, x509: {clientCAFile: CA}}
 authorization: {mode: AlwaysAllow}
 evictionHard: {memory.available: 10Mi, nodefs.available: 1Mi, imagefs.available: 1Mi}
 imageGCHighThresholdPercent: 100

@@ -1,6 +1,6 @@
 //! Objects of a cluster as tests write and read them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
 use serde::Deserialize as _;
@@ -12,7 +12,11 @@ fn api(client: &kube::Client, object: &Value) -> Api<DynamicObject> {
     let (group, version) = version.split_once('/').unwrap_or(("", version));
     let kind = object["kind"].as_str().expect("a kind");
     let lower = kind.to_lowercase();
-    let plural = if lower.ends_with('s') { format!("{lower}es") } else { format!("{lower}s") };
+    let plural = match lower.strip_suffix('y') {
+        Some(stem) => format!("{stem}ies"),
+        None if lower.ends_with('s') => format!("{lower}es"),
+        None => format!("{lower}s"),
+    };
     let kind = GroupVersionKind::gvk(group, version, kind);
     let resource = ApiResource::from_gvk_with_plural(&kind, &plural);
     match object["metadata"]["namespace"].as_str() {
@@ -27,10 +31,14 @@ pub fn manifest(text: &str) -> Vec<Value> {
     documents.map(|document| Value::deserialize(document).expect("YAML")).collect()
 }
 
+/// The file of a manifest of this package.
+pub fn path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests").join(name)
+}
+
 /// The text of a manifest of this package.
 pub fn read(name: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests").join(name);
-    std::fs::read_to_string(path).expect("a manifest")
+    std::fs::read_to_string(path(name)).expect("a manifest")
 }
 
 /// Applies an object, as `kubectl apply --server-side` does.

@@ -7,6 +7,7 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
+use snic_kubernetes::dra::quotas;
 
 use super::site::{Site, example, example_with, tries, what_a_deleted_pod_had_is_given_back};
 use crate::cluster::objects::apply;
@@ -40,11 +41,11 @@ async fn the_claims() {
     let site = Site::start().await;
     site.create_dag().await;
     let calm = times_to_start(&site).await;
-    limit_bank(&site).await;
+    each_namespace_with_a_tenant_is_bounded(&site).await;
     the_api_server_refuses(&site).await;
     ten_thousand_devices_are_refused(&site).await;
-    the_driver_refuses(&site).await;
     a_storm_keeps_no_other_waiting(&site, &calm).await;
+    the_driver_refuses(&site).await;
 }
 
 /// Objects of a pod of a namespace with a template of its own, all of this name.
@@ -83,18 +84,22 @@ async fn delete_pods(site: &Site, namespace: &str) {
     .await;
 }
 
-/// One device of the class at once, as an operator gives it to a tenant.
-async fn limit_bank(site: &Site) {
-    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "bank"}});
-    apply(&site.cluster.client, &namespace).await;
-    let quota = json!({
-        "apiVersion": "v1", "kind": "ResourceQuota",
-        "metadata": {"name": "cards", "namespace": "bank"},
-        "spec": {"hard": {"snic.dev.deviceclass.resource.k8s.io/devices": "1"}},
+/// The driver bounds what claims of a namespace have together, and nobody had to think of it: half of the card's two functions.
+async fn each_namespace_with_a_tenant_is_bounded(site: &Site) {
+    let namespace = json!({
+        "apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": "bank", "labels": {"snic.dev/tenant": "globex"}},
     });
-    apply(&site.cluster.client, &quota).await;
-    let quotas: Api<ResourceQuota> = Api::namespaced(site.cluster.client.clone(), "bank");
-    until("the quota", || async { quotas.get("cards").await.ok()?.status?.used.map(drop) }).await;
+    apply(&site.cluster.client, &namespace).await;
+    for name in ["shop", "bank"] {
+        let quotas: Api<ResourceQuota> = Api::namespaced(site.cluster.client.clone(), name);
+        let hard = until("the quota", || async {
+            quotas.get(quotas::NAME).await.ok()?.status?.used?;
+            quotas.get(quotas::NAME).await.ok()?.spec?.hard
+        })
+        .await;
+        assert_eq!(hard["snic.dev.deviceclass.resource.k8s.io/devices"].0, "1", "{name}");
+    }
 }
 
 /// A claim of the namespace `bank` that the API server refuses, and its words.
@@ -134,7 +139,18 @@ async fn the_api_server_refuses(site: &Site) {
         refusal(site, json!({"requests": [request("a", 1)], "config": [config(1 << 20)]})).await;
     assert!(said.contains("10240"), "{said:.300}");
     let said = refusal(site, json!({"requests": [request("a", 10_000)]})).await;
-    assert!(said.contains("exceeded quota: cards"), "{said}");
+    assert!(said.contains("exceeded quota: snic-functions"), "{said}");
+    // The policy of the manifest.
+    for (key, value, words) in [
+        ("dag", "acme/web", "without the tenant"),
+        ("dag", "tenants/acme/dags/web", "without the tenant"),
+        ("tenant", "acme", "are dag, template or spec"),
+    ] {
+        let mut config = config(1);
+        config["opaque"]["parameters"][key] = json!(value);
+        let said = refusal(site, json!({"requests": [request("a", 1)], "config": [config]})).await;
+        assert!(said.contains(words), "{said}");
+    }
 }
 
 /// In a namespace without a quota the scheduler bounds what a claim may have.
@@ -148,8 +164,20 @@ async fn ten_thousand_devices_are_refused(site: &Site) {
     delete_pods(site, "other").await;
 }
 
-/// Parameters that the API server takes and the driver does not.
+/// Parameters that the API server would take without the policy, and the driver does not.
 async fn the_driver_refuses(site: &Site) {
+    site.cluster
+        .kubectl("delete validatingadmissionpolicybinding snic-dra")
+        .expect("it was applied");
+    // API servers hear of it by a watch.
+    let claims: Api<ResourceClaim> = Api::namespaced(site.cluster.client.clone(), "bank");
+    let odd = json!({
+        "metadata": {"name": "odd", "namespace": "bank"},
+        "spec": {"devices": {"requests": [request("a", 1)], "config": [config(5_000)]}},
+    });
+    let odd = serde_json::from_value(odd).expect("a claim");
+    let asked = PostParams { dry_run: true, ..PostParams::default() };
+    until("the end of the policy", || async { claims.create(&asked, &odd).await.ok() }).await;
     let parameters = |devices: &mut Value, key: &str, value: Value| {
         devices["config"][0]["opaque"]["parameters"][key] = value;
     };
@@ -184,15 +212,16 @@ async fn times_to_start(site: &Site) -> Vec<Duration> {
     times
 }
 
-/// Many pods with claims that are refused, of which the quota lets one exist at a time.
+/// Many pods with claims of a DAG that never comes, each of which would hold a function until the scheduler gives it up. The
+/// driver's bound lets one exist at a time.
 async fn a_storm_keeps_no_other_waiting(site: &Site, calm: &[Duration]) {
     for number in 0..STORM {
         let objects = hostile("bank", &format!("storm-{number}"), |devices| {
-            devices["config"][0]["opaque"]["parameters"]["dag"] = json!("acme/web");
+            devices["config"][0]["opaque"]["parameters"]["dag"] = json!("never");
         });
         apply_all(site, &objects).await;
     }
-    site.until_reason("bank", "exceeded quota: cards").await;
+    site.until_reason("bank", "exceeded quota: snic-functions").await;
     let beside = times_to_start(site).await;
     println!("from apply to the first answer: alone {calm:?}, beside {STORM} pods {beside:?}");
     for (which, delay) in [(MEASURED / 2, DELAY_USUAL), (MEASURED - 1, DELAY_MAX)] {

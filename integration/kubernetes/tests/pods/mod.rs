@@ -2,6 +2,8 @@
 
 mod faults;
 mod hostile;
+mod images;
+mod page;
 mod site;
 
 use std::process::Command;
@@ -13,7 +15,7 @@ use snic_integration::program;
 use crate::cluster::objects::apply;
 use crate::cluster::{self, until};
 use site::{
-    Site, container_id, example, example_with, tries, what_a_deleted_pod_had_is_given_back,
+    PORTS, Site, container_id, example, example_with, tries, what_a_deleted_pod_had_is_given_back,
 };
 
 #[test]
@@ -32,10 +34,12 @@ fn a_pod_in_a_real_cluster_sends_through_its_dag() {
 async fn the_life_of_pods() {
     assert_eq!(std::process::id(), 1, "only in namespaces of its own");
     let mut site = Site::start().await;
+    page::the_page_leads_to_the_first_pod(&site).await;
     a_pod_waits_for_its_dag_and_sends_through_it(&site).await;
     restarts_change_nothing_for_a_pod(&mut site).await;
     what_a_deleted_pod_had_is_given_back(&site).await;
     a_driver_that_is_killed_before_it_has_bound_goes_on(&mut site).await;
+    a_claim_carries_a_dag_of_its_own(&site).await;
     a_cordoned_card_takes_no_pod(&site).await;
     a_claim_that_loses_its_pod_before_a_kubelet_asked_is_given_back(&site).await;
     without_binding_conditions_the_kubelet_asks(&mut site).await;
@@ -56,6 +60,11 @@ async fn a_pod_waits_for_its_dag_and_sends_through_it(site: &Site) {
     println!("{printed}");
     assert!(printed.contains("pinged") && printed.contains("hello"), "{printed}");
     assert!(printed.contains("shut") && printed.matches("hello").count() == 1, "{printed}");
+    site.until_device("one function left", |device| {
+        let left = device.attributes.as_ref().and_then(|all| all["functionsLeft"].int);
+        left == Some(1)
+    })
+    .await;
     let claim = site.claim("shop").await.expect("a claim");
     let device = claim.status.and_then(|status| status.devices).expect("a status").remove(0);
     let network = device.network_data.expect("the pod's interface");
@@ -121,6 +130,34 @@ async fn a_driver_that_is_killed_before_it_has_bound_goes_on(site: &mut Site) {
     what_a_deleted_pod_had_is_given_back(site).await;
 }
 
+/// A DAG that the claim carries is there with the claim, and goes with it.
+async fn a_claim_carries_a_dag_of_its_own(site: &Site) {
+    let rules = json!([
+        {"action": "accept", "protocol": "icmp"},
+        {"action": "accept", "protocol": "tcp", "destination_ports": PORTS[0].to_string()},
+    ]);
+    let objects = example_with("carried", &tries(), |devices| {
+        let parameters = &mut devices["config"][0]["opaque"]["parameters"];
+        parameters.as_object_mut().expect("an object").remove("dag");
+        parameters["spec"] = json!({
+            "bandwidth": "1Gbps", "chain": "firewall",
+            "configuration": {"firewall": {"rules": rules}},
+        });
+    });
+    for object in objects {
+        apply(&site.cluster.client, &object).await;
+    }
+    let printed = site.until_printed("web", "alive", 3).await;
+    assert!(printed.contains("hello") && printed.contains("shut"), "{printed}");
+    let carried = || async {
+        let dags = site.daemon.list_dags().await.into_iter().map(|dag| dag.name);
+        dags.filter(|name| name.starts_with("tenants/acme/dags/claim-")).collect::<Vec<_>>()
+    };
+    assert_eq!(carried().await.len(), 1);
+    what_a_deleted_pod_had_is_given_back(site).await;
+    until("the end of its DAG", || async { carried().await.is_empty().then_some(()) }).await;
+}
+
 /// The scheduler is told by a taint, and the pod starts when the card is back in service.
 async fn a_cordoned_card_takes_no_pod(site: &Site) {
     site.cordon(true).await;
@@ -174,7 +211,10 @@ async fn no_namespace_reaches_the_dags_of_another(site: &Site) {
     {
         for mut object in example("echo started") {
             match object["kind"].as_str() {
-                Some("Namespace") => object["metadata"]["name"] = json!(namespace),
+                Some("Namespace") => {
+                    // The label lets claims in; whose they are the driver's settings say.
+                    object["metadata"]["name"] = json!(namespace);
+                }
                 _ => object["metadata"]["namespace"] = json!(namespace),
             }
             apply(&site.cluster.client, &object).await;

@@ -13,7 +13,7 @@ use snic_api::v1::{CordonCardRequest, ListBindingsRequest, UncordonCardRequest, 
 use snic_domain::{Bandwidth, DagName, DagSpec, NtConfiguration};
 use snic_integration::TestClient;
 
-use crate::cluster::objects::{self, apply, delete, manifest};
+use crate::cluster::objects::{self, delete, manifest};
 use crate::cluster::{Cluster, run, until};
 
 /// Longest time in which everything of a deleted pod is given back.
@@ -44,9 +44,9 @@ impl Site {
             server.args(line.split(' '));
             cluster.spawn(&format!("server-{port}"), server);
         }
-        for object in manifest(&objects::read("snic-dra.yaml")) {
-            apply(&cluster.client, &object).await;
-        }
+        let file = objects::path("snic-dra.yaml");
+        let applied = cluster.kubectl(&format!("apply --server-side -f {}", file.display()));
+        applied.unwrap_or_else(|why| panic!("{why}"));
         cluster.start_driver("");
         let slices: Api<ResourceSlice> = Api::all(cluster.client.clone());
         until("a slice", || async {

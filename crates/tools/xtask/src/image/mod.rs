@@ -36,6 +36,8 @@ struct Program {
 /// A container image of one of the programs.
 struct Image {
     name: &'static str,
+    /// Packages with its programs.
+    packages: &'static [&'static str],
     /// The first one is what the image runs.
     programs: &'static [Program],
     arguments: &'static [&'static str],
@@ -56,6 +58,7 @@ enum Content {
 const IMAGES: [Image; 4] = [
     Image {
         name: "snic",
+        packages: &["snicd", "snicctl"],
         programs: &[
             Program {
                 name: "snicd",
@@ -74,6 +77,7 @@ const IMAGES: [Image; 4] = [
     },
     Image {
         name: "snic-fleet",
+        packages: &["snic-fleetd"],
         programs: &[Program {
             name: "snic-fleet",
             path: "usr/bin/snic-fleet",
@@ -85,6 +89,7 @@ const IMAGES: [Image; 4] = [
     },
     Image {
         name: "snic-device-plugin",
+        packages: &["snic-kubernetes"],
         programs: &[Program {
             name: "snic-kubernetes",
             path: "usr/bin/snic-device-plugin",
@@ -97,6 +102,7 @@ const IMAGES: [Image; 4] = [
     },
     Image {
         name: "snic-dag-controller",
+        packages: &["snic-kubernetes"],
         programs: &[Program {
             name: "snic-dag-controller",
             path: "usr/bin/snic-dag-controller",
@@ -111,19 +117,46 @@ const IMAGES: [Image; 4] = [
 /// The image's tag.
 const TAG: &str = env!("CARGO_PKG_VERSION");
 
-/// Builds the programs for these platforms, and writes the images to `target/image`.
+/// The images with these names; all of them where none is given.
+fn chosen(only: &[String]) -> anyhow::Result<Vec<&'static Image>> {
+    if only.is_empty() {
+        return Ok(IMAGES.iter().collect());
+    }
+    let find = |name: &String| {
+        let found = IMAGES.iter().find(|image| image.name == name);
+        found.with_context(|| format!("unknown image {name:?}; there are: {}", names().join(", ")))
+    };
+    only.iter().map(find).collect()
+}
+
+fn names() -> [&'static str; 4] {
+    IMAGES.each_ref().map(|image| image.name)
+}
+
+/// Builds the programs for these platforms, and writes the images with these names, or all, to `target/image`.
 ///
 /// # Errors
 /// Something that a build needs is missing, a program does not build, or an image is not what others read.
-pub fn run(workspace: &Workspace, platforms: &[&Platform]) -> anyhow::Result<bool> {
+pub fn run(
+    workspace: &Workspace,
+    platforms: &[&Platform],
+    only: &[String],
+) -> anyhow::Result<bool> {
+    let images = chosen(only)?;
     platforms.iter().try_for_each(|platform| platform.check())?;
     for platform in platforms {
-        package::build(workspace, platform)?;
+        if only.is_empty() {
+            package::build(workspace, platform)?;
+        } else {
+            let packages: BTreeSet<_> = images.iter().flat_map(|image| image.packages).collect();
+            let words: Vec<_> = packages.into_iter().flat_map(|name| ["-p", name]).collect();
+            platform.build(&workspace.root, &words)?;
+        }
     }
     let folder = workspace.target.join("image");
     fs::create_dir_all(&folder)?;
     let created = created(&workspace.root)?;
-    for image in &IMAGES {
+    for image in images {
         let mut archive = Archive::new(created.clone());
         for platform in platforms {
             let tree = image.tree(workspace, platform)?;
@@ -307,6 +340,17 @@ mod tests {
             assert_eq!(data[3..5], ["2023-11-14", "22:13"], "{list}");
             assert_eq!(line(" bin/sh")[..2], ["-rwxr-xr-x", "0/0"], "{list}");
         }
+    }
+
+    #[test]
+    fn images_are_chosen_by_name() {
+        let name = "snic-dag-controller".to_owned();
+        let images = chosen(std::slice::from_ref(&name)).expect("there is one");
+        assert_eq!(images.iter().map(|image| image.name).collect::<Vec<_>>(), [&name]);
+        assert_eq!(images[0].packages, ["snic-kubernetes"]);
+        assert_eq!(chosen(&[]).expect("all").len(), IMAGES.len());
+        let error = chosen(&["snic-dra".to_owned()]).err().expect("the driver runs on hosts");
+        assert!(error.to_string().contains("snic-device-plugin"), "{error}");
     }
 
     #[test]

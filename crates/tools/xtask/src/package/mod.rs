@@ -20,14 +20,19 @@ use crate::workspace::Workspace;
 /// The version of cargo-deb that the package was tested with.
 const CARGO_DEB: &str = "3.8.0";
 
-/// The crates that have a package each: the crate, its folder, the package's name.
-const PACKAGES: [(&str, &str, &str); 5] = [
+/// The packages: the crate, its folder, the package's name.
+const PACKAGES: [(&str, &str, &str); 7] = [
     ("snicd", "crates/host/daemon", "snic"),
     ("snic-card", "crates/cards/card", "snic-card"),
     ("snic-fleetd", "crates/fleet/fleetd", "snic-fleet"),
     ("snic-cdi", "integration/cdi", "snic-cdi"),
     ("snic-kubernetes", "integration/kubernetes", "snic-device-plugin"),
+    ("snic-kubernetes", "integration/kubernetes", "snic-dra"),
+    ("snic-kubernetes", "integration/kubernetes", "snic-dag-controller"),
 ];
+/// Packages beside the first of their crate: their names, and what cargo-deb calls them in its manifest.
+const VARIANTS: [(&str, &str); 2] =
+    [("snic-dra", "dra"), ("snic-dag-controller", "dag-controller")];
 
 /// The version of the packages: ours, and Debian's revision.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-1");
@@ -63,6 +68,9 @@ pub fn run(workspace: &Workspace, platform: &Platform) -> anyhow::Result<bool> {
         // Cargo passes the name of the subcommand on.
         deb.current_dir(root).args(["deb", "--no-build", "--profile", PROFILE, "-p", package]);
         deb.arg("--output").arg(&file);
+        if let Some((_, variant)) = VARIANTS.iter().find(|(variant, _)| *variant == name) {
+            deb.args(["--variant", variant]);
+        }
         if platform.is_foreign() {
             deb.args(["--target", platform.target]);
         }
@@ -87,7 +95,9 @@ pub fn run(workspace: &Workspace, platform: &Platform) -> anyhow::Result<bool> {
 /// They do not build.
 pub fn build(workspace: &Workspace, platform: &Platform) -> anyhow::Result<()> {
     let mut words = [&SHIPPED[..], &["-p", "snicctl"]].concat();
-    words.extend(PACKAGES.iter().flat_map(|(name, ..)| ["-p", name]));
+    let mut packages: Vec<_> = PACKAGES.iter().map(|(name, ..)| *name).collect();
+    packages.dedup();
+    words.extend(packages.into_iter().flat_map(|name| ["-p", name]));
     platform.build(&workspace.root, &words)
 }
 
@@ -182,13 +192,15 @@ mod tests {
         for (package, below, name) in PACKAGES {
             let folder = workspace.root.join(below);
             let manifest = fs::read_to_string(folder.join("Cargo.toml")).expect("the manifest");
+            let all = manifest.clone();
+            let manifest = section(&all, name);
             let (_, assets) = manifest.split_once("assets = [").expect("assets");
             let (assets, _) = assets.split_once("\n]").expect("their end");
             let mut count = 0;
             for asset in assets.lines().filter_map(|line| line.trim().strip_prefix("[\"")) {
                 let (file, _) = asset.split_once('"').expect("a file");
                 count += 1;
-                check_asset(&folder, &manifest, file);
+                check_asset(&folder, manifest, file);
             }
             assert!(count >= 2, "{package}: {count} files");
             let changes = format!("changelog.gz\", \"usr/share/doc/{name}/\"");
@@ -196,7 +208,8 @@ mod tests {
             let root = "../".repeat(below.split('/').count());
             let log = format!("changelog = \"{root}target/package/{name}.changelog\"");
             assert!(manifest.contains(&log), "{package}: {log}");
-            assert!(manifest.contains(MAINTAINER), "{package}: {MAINTAINER}");
+            assert!(all.contains(MAINTAINER), "{package}: {MAINTAINER}");
+            assert!(manifest.contains(&format!("name = \"{name}\"")), "{package}: {name}");
             if let Some((_, unit)) = manifest.split_once("unit-name = \"") {
                 let (unit, _) = unit.split_once('"').expect("its end");
                 let script = fs::read_to_string(folder.join("package/postinst")).expect("a script");
@@ -204,6 +217,17 @@ mod tests {
                 assert!(folder.join(format!("package/{unit}.service")).exists(), "{unit}");
             }
         }
+    }
+
+    /// The part of a manifest that a package is made of.
+    fn section<'a>(manifest: &'a str, name: &str) -> &'a str {
+        let variant = VARIANTS.iter().find(|(variant, _)| *variant == name);
+        let head = variant.map_or_else(
+            || "[package.metadata.deb]".to_owned(),
+            |(_, variant)| format!("[package.metadata.deb.variants.{variant}]"),
+        );
+        let (_, rest) = manifest.split_once(&head).expect("its part");
+        rest.split_once("\n[package.metadata.deb.").map_or(rest, |(part, _)| part)
     }
 
     fn check_asset(folder: &Path, manifest: &str, file: &str) {

@@ -59,6 +59,12 @@ pub fn test(platform: &Platform, packages: &[PathBuf]) -> anyhow::Result<()> {
         let expected = format!("{name} {}", env!("CARGO_PKG_VERSION"));
         ensure!(said.trim() == expected, "{name} --version says {said:?}, not {expected:?}");
     }
+    for name in ["snic-device-plugin", "snic-dra", "snic-dag-controller"] {
+        // They have no version of their own, and say how they are called.
+        let output = host.program(&format!("usr/bin/{name}"), &["--help"]).output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(said.contains(&format!("usage: {name}")), "{name} --help says {said:?}");
+    }
     let hook = linked(&host.system().join("usr/lib/snic/snic-hook"))?;
     ensure!(hook.is_static(), "the packaged hook is not static: {hook:?}");
     host.write_files()?;
