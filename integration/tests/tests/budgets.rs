@@ -6,7 +6,7 @@ use snic_api::v1;
 use snic_api::v1::dag::State;
 use snic_api::v1::spending::Level;
 use snic_domain::{Bandwidth, DagName, DagSpec, NtTypeId};
-use snic_integration::{Home, TestClient, furnished};
+use snic_integration::{Home, TestClient, free_address, furnished, metric};
 use tonic::{Code, Status};
 
 /// Longest time until an interval of usage is closed, and a DAG is ready again.
@@ -56,7 +56,8 @@ async fn is_ready(client: &TestClient) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_spent_budget_refuses_over_kills_and_takes_nothing_away() {
     let home = Home::new();
-    home.write_settings("");
+    let metrics = free_address();
+    home.write_settings(&format!("[telemetry]\nprometheus = \"{metrics}\"\n"));
     let policies = home.path().join("policies");
     std::fs::create_dir_all(&policies).expect("made");
     std::fs::write(policies.join("prices.toml"), PRICES).expect("written");
@@ -76,6 +77,14 @@ async fn a_spent_budget_refuses_over_kills_and_takes_nothing_away() {
     assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
     assert!(refused.message().contains("its budget is 1 EUR"), "{refused}");
     assert!(is_ready(&client).await, "what it has stays");
+    // Metrics are read from time to time.
+    let until = Instant::now() + SOON;
+    while metric(metrics, "snic_budget_spent{") < 1.0 {
+        assert!(Instant::now() < until, "{}", metric(metrics, "snic_budget_spent{"));
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    let limit = metric(metrics, "snic_budget_limit{");
+    assert!((limit - 1.0).abs() < f64::EPSILON, "{limit}");
 
     drop(daemon.kill());
     let daemon = home.start().await;

@@ -167,6 +167,9 @@ fn check_page(page: &str) {
                     "snic_tenant_dominant_share_ratio",
                     "snic_card_port_lost_total",
                     "snic_dag_nt_dropped_total",
+                    // Of tenants with a budget: `budgets.rs`.
+                    "snic_budget_spent",
+                    "snic_budget_limit",
                     // Of DAGs whose traffic was measured twice.
                     "snic_dag_load_bytes_per_second",
                     "snic_dag_throughput_bytes_per_second",

@@ -3,4 +3,5 @@
 mod disk;
 mod flood;
 mod lost_card;
+mod module_floods;
 mod web;
