@@ -381,9 +381,9 @@ mod tests {
         DagConfiguration::of(of, &spec, |nt| number(nt.as_str())).expect("it has some")
     }
 
-    /// As long as no two have names of one length.
+    /// Another one for each NT of these tests.
     fn number(nt: &str) -> NtNumber {
-        NtNumber(nt.len() as u32)
+        NtNumber(nt.bytes().map(u32::from).sum())
     }
 
     /// UDP from port 1000 to port 2000.
