@@ -169,7 +169,6 @@ pub(crate) fn history(shares: &v1::Fairness) -> Value {
 /// Usage of a tenant in the last day, its promises in 30 days, and its budget.
 pub(crate) fn account(account: &TenantAccount) -> Value {
     let TenantAccount { day, slo, tenant } = account;
-    let broken = |broken: &v1::UsageBreak| json!([broken.cause, broken.millis]);
     let burn = |burn: &v1::SloBurn| json!([burn.window_seconds, burn.rate_thousandths]);
     let outage = |outage: &v1::SloOutage| {
         let times = [&outage.start_time, &outage.end_time].map(|time| millis(time.as_ref()));
@@ -193,10 +192,8 @@ pub(crate) fn account(account: &TenantAccount) -> Value {
         "gapMillis": day.gaps.iter().map(|gap| gap.millis).sum::<u64>(),
         "promiseMillis": slo.promise_ms,
         "unknownMillis": slo.unknown_ms,
-        "broken": slo.broken.iter().map(broken).collect::<Vec<_>>(),
         "availabilityPpm": slo.availability_ppm,
         "objectivePpm": slo.objective_ppm,
-        "budgetMillis": slo.budget_ms,
         "budgetLeftMillis": slo.budget_left_ms,
         "burns": slo.burns.iter().map(burn).collect::<Vec<_>>(),
         "outages": slo.outages.iter().map(outage).collect::<Vec<_>>(),

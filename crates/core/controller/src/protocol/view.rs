@@ -46,7 +46,7 @@ pub enum BudgetLevel {
     Warned,
     /// All of it.
     Reached,
-    /// Nobody knows, for there are no prices; what holds for all of it holds for this.
+    /// A part that is not known, for there are no prices. The policy treats it as [`Self::Reached`].
     Unknown,
 }
 
