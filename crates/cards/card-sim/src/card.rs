@@ -285,6 +285,16 @@ impl SimCard {
         measurements
     }
 
+    /// Whether a region is there and decoupled.
+    pub fn is_decoupled(&self, region: RegionId) -> bool {
+        self.plane.regions.get(region.index()).is_some_and(|region| region.decoupled)
+    }
+
+    /// The NTs of a region let no packet go any more, until they are reset or the region is loaded.
+    pub fn stop_nts(&mut self, region: RegionId) {
+        self.plane.stop_region(region.0);
+    }
+
     /// Moves the card's clock on.
     pub fn run_for(&mut self, cycles: u64) {
         self.run_until(self.plane.now.saturating_add(cycles));
@@ -404,6 +414,15 @@ impl SimCard {
 
     pub(crate) fn commit(&mut self, version: u32) {
         let hangs = self.fault_rng.commit_hangs();
+        let regions = &self.plane.regions;
+        let loaded = || {
+            let regions =
+                (0..).zip(regions).filter(|(_, region)| region.content == Content::Loaded);
+            regions.map(|(at, _)| at).collect()
+        };
+        if let Some(region) = self.fault_rng.stops_one(loaded) {
+            self.plane.stop_region(region);
+        }
         if let Some(rows) = self.plane.banks.commit(version, hangs) {
             self.plane.rows_changed(&rows);
             let configurations = self.configurator.committed();
@@ -451,6 +470,7 @@ impl SimCard {
             return self.controller.refuse(LOAD_ERROR_PACKETS);
         };
         region.empty(Content::Loading);
+        self.plane.region_changed(number as u8);
         if let Some(windows) = &mut self.windows {
             windows.emptied(number as u8);
         }

@@ -1,5 +1,6 @@
 //! Faults on demand, from a seed.
 
+use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -18,6 +19,8 @@ pub struct Faults {
     pub state_hangs: f64,
     /// A commit never ends, until the card loses power.
     pub commit_hangs: f64,
+    /// As a commit begins, the NTs of a loaded region let no packet go any more, until they are reset or loaded.
+    pub nts_stop: f64,
     /// An NT does not take a configuration by its window.
     pub window_refuses: f64,
     /// An access to a register finds the card lost; it stays so until it is opened again.
@@ -61,6 +64,14 @@ impl FaultRng {
 
     pub(crate) fn commit_hangs(&mut self) -> bool {
         self.hit(self.faults.commit_hangs)
+    }
+
+    /// One of these regions whose NTs stop.
+    pub(crate) fn stops_one(&mut self, mut regions: impl FnMut() -> Vec<u8>) -> Option<u8> {
+        if !self.hit(self.faults.nts_stop) {
+            return None;
+        }
+        regions().choose(&mut self.rng).copied()
     }
 
     pub(crate) fn window_refuses(&mut self) -> bool {

@@ -62,6 +62,12 @@ pub(crate) struct Region {
     pub(crate) contexts: Contexts,
     /// Copies in it or on the way to it.
     pub(crate) in_flight: u32,
+    /// Those of them whose packets began with a bank.
+    pub(crate) of_bank: [u32; 2],
+    /// Its NTs let no packet go, until they are reset or loaded.
+    pub(crate) stopped: bool,
+    /// Copies that stopped NTs have done and do not let go.
+    pub(crate) stuck: Vec<u32>,
     pub(crate) bits_waiting: u64,
     /// Its port of the crossbar.
     pub(crate) port: Meter,
@@ -100,6 +106,9 @@ impl Region {
             load: [SlotLoad::default(); CHAIN_SLOTS_MAX],
             contexts: Contexts::default(),
             in_flight: 0,
+            of_bank: [0; 2],
+            stopped: false,
+            stuck: Vec::new(),
             bits_waiting: 0,
             port,
             looks_at: 0,
@@ -239,6 +248,7 @@ impl Region {
     /// The packets in it are forgotten; its NTs begin again.
     pub(crate) fn reset(&mut self) {
         self.epoch = self.epoch.wrapping_add(1);
+        self.stopped = false;
         for nt in self.nts.iter_mut().flatten() {
             nt.meter = nt.meter.fresh();
             nt.ahead = nt.meter;

@@ -118,6 +118,7 @@ impl SimCard {
                 CommitState::Busy => COMMIT_BUSY,
                 CommitState::Refused => COMMIT_REFUSED,
             },
+            COMMIT_WAITS => self.plane.commit_waits(),
             COMMIT | ABORT | LOAD_START => 0,
             LOAD_REGION => controller.request.region,
             LOAD_BUFFER_LOW => controller.request.buffer_low,

@@ -224,6 +224,13 @@ pub enum CardReport {
         /// Why, and what to do.
         reason: String,
     },
+    /// Answers nothing: a region kept packets of the old tables for too long. Its NTs were reset, which ended these packets, and it
+    /// is decoupled until it is loaded again. A commit waits for it no more.
+    Stuck {
+        region: RegionId,
+        /// Time that was waited.
+        waited: Duration,
+    },
     /// The card does not answer (any more): everything about it is unknown until the next
     /// [`CardCommand::ReadBack`] is answered. Ends all commands under way.
     Lost { reason: String },

@@ -183,6 +183,10 @@ pub const COMMIT_IDLE: u32 = 0;
 pub const COMMIT_BUSY: u32 = 1;
 /// The last commit named a version that is not the next one.
 pub const COMMIT_REFUSED: u32 = 2;
+/// Regions that a commit under way still waits for, a bit for each, the lowest for region 0: packets that began with the
+/// old bank are in them or on the way to them. Zero where no commit is under way, or where it waits for something else.
+/// A region that does not let them go is decoupled and reset: it then has no packet left.
+pub const COMMIT_WAITS: Address = 0x130;
 
 /// First page of the regions.
 pub const REGIONS: Address = 0x1000;
@@ -199,8 +203,8 @@ pub const REGION_BROKEN: u32 = 3;
 pub const REGION_CONTROL: Address = 0x04;
 /// Bit 0 of [`REGION_CONTROL`]: while it is set, no packets enter or leave the region.
 pub const REGION_DECOUPLE: u32 = 1;
-/// See [`REGION_CONTROL`]; clears itself. A load of the region that is under way ends with it
-/// ([`LOAD_FAILED`]), and the region is broken.
+/// See [`REGION_CONTROL`]; clears itself. Packets in the region end, and give back what they hold. A load of the region that
+/// is under way ends with it ([`LOAD_FAILED`]), and the region is broken.
 pub const REGION_RESET: u32 = 2;
 /// In a region's page: packets in it or on the way to it.
 pub const REGION_IN_FLIGHT: Address = 0x08;
@@ -454,7 +458,7 @@ pub const fn active_row(key: RowKey) -> Option<Address> {
 pub const fn is_register(at: Address) -> bool {
     let last_slot = REGION_LOAD + 16 * CHAIN_SLOTS_MAX as u32;
     let is_known = match at {
-        LOAD_REGION..=LOAD_ERROR | MAGIC..=BOOT_ID | TABLE_VERSION..=COMMIT_STATUS => true,
+        LOAD_REGION..=LOAD_ERROR | MAGIC..=BOOT_ID | TABLE_VERSION..=COMMIT_WAITS => true,
         BULK_BUFFER_LOW..=BULK_STATUS | SAVE_AREA_LOW..=SAVE_AREA_BYTES => true,
         CONFIGURE_BUFFER_LOW..=CONFIGURE_STATUS | LATENCY_WRITTEN | WINDOW_SELECT => true,
         WINDOW..WINDOW_END => true,
@@ -489,7 +493,7 @@ mod tests {
 
     #[test]
     fn every_register_that_has_a_name_is_in_the_map_and_gaps_are_not() {
-        let named = [MAGIC, BOOT_ID, COMMIT_STATUS, LOAD_ERROR, BULK_STATUS, PACKETS_IN, DAG_LOAD];
+        let named = [MAGIC, BOOT_ID, COMMIT_WAITS, LOAD_ERROR, BULK_STATUS, PACKETS_IN, DAG_LOAD];
         let of_region =
             [REGION_STATUS, REGION_IN_FLIGHT, REGION_DIGEST_NEXT, REGION_IDENTITY, REGION_LOAD];
         let last = REGIONS_MAX as u8 - 1;
@@ -502,7 +506,14 @@ mod tests {
         assert!(is_register(WINDOW_SELECT) && is_register(WINDOW + NT_STATUS));
         assert!(!is_register(WINDOW_SELECT + 4) && !is_register(WINDOW - 4));
         assert!(is_register(WINDOW + WINDOW_BYTES - 4) && !is_register(WINDOW + WINDOW_BYTES));
-        let gaps = [BOOT_ID + 4, LOAD_ERROR + 4, BULK_STATUS + 4, REGIONS_END, DROPS_END];
+        let gaps = [
+            BOOT_ID + 4,
+            COMMIT_WAITS + 4,
+            LOAD_ERROR + 4,
+            BULK_STATUS + 4,
+            REGIONS_END,
+            DROPS_END,
+        ];
         assert!(is_register(LATENCY_WRITTEN) && is_register(dag_latency(1_023, 12)));
         assert!(!is_register(CONFIGURE_STATUS + 4) && !is_register(CONFIGURE_BUFFER_LOW - 4));
         assert!(gaps.iter().all(|at| !is_register(*at)));

@@ -21,6 +21,7 @@ use super::access::Access;
 use super::outside::AfterNt;
 use super::{
     Claim, NIL, Packet, PacketCopy, Plane, PlaneOptions, Queue, Rank, StoreShare, bank_index, key,
+    queue_number,
 };
 use crate::context::CountedPacket;
 use crate::region::NEVER;
@@ -53,9 +54,10 @@ impl Plane {
         }
         let older = self.older_queue(at);
         let helps = older.is_some_and(|older| self.trade(older, at));
-        let bank = self.packets[packet].bank.unwrap_or(0);
-        let number = usize::from(bank) * Table::Instance.rows() + usize::from(instance);
+        let bank = self.packets[packet].bank.map_or(0, bank_index);
+        let number = queue_number(bank, instance);
         let queue = &mut self.queues[number];
+        queue.bits += self.copies[at].bits;
         let before = std::mem::replace(&mut queue.tail, at);
         if queue.head != NIL {
             self.copies[before].next = at;
@@ -78,7 +80,7 @@ impl Plane {
         let PacketCopy { packet, instance, .. } = self.copies[at];
         let Packet { bank, uid, .. } = self.packets[packet];
         let draining = self.banks.draining()?;
-        let older = draining * Table::Instance.rows() + usize::from(instance);
+        let older = queue_number(draining, instance);
         let first = self.queues[older].beyond;
         let is_older = bank.map(bank_index) != Some(draining) && self.queues[older].head != NIL;
         let trades = is_older && first != NIL && self.packets[self.copies[first].packet].uid == uid;
@@ -269,6 +271,7 @@ impl Plane {
         let next = std::mem::replace(&mut self.copies[at].next, NIL);
         let queue: &mut Queue = &mut self.queues[usize::from(number)];
         queue.head = next;
+        queue.bits -= self.copies[at].bits;
         if queue.beyond == at {
             queue.beyond = next;
         }
@@ -350,6 +353,9 @@ impl Plane {
         if !region.is_usable() || region.epoch != copy.epoch {
             return self.lose(at, DropCause::RegionUnavailable);
         }
+        if region.stopped {
+            return region.stuck.push(at);
+        }
         if self.frames.is_some()
             && let AfterNt::Ended = self.pass_frame(at)
         {
@@ -430,6 +436,7 @@ impl Plane {
         let PacketCopy { packet, region, joined, bits, timeline, .. } = self.copies.remove(at);
         let region = &mut self.regions[usize::from(region)];
         region.in_flight -= 1;
+        region.of_bank[self.packets[packet].bank.map_or(0, bank_index)] -= 1;
         region.bits_waiting -= bits;
         self.end_branch(packet, joined, timeline);
         self.copy_back(packet, joined, failed);

@@ -45,7 +45,7 @@ use crate::frames::Frames;
 use crate::latency::Latencies;
 use crate::measurement::Stats;
 use crate::processors::Processors;
-use crate::region::{NEVER, Region};
+use crate::region::{Content, NEVER, Region};
 use crate::shaper::Limiter;
 use crate::slab::Slab;
 use crate::spread::InstanceSelector;
@@ -242,6 +242,7 @@ struct PacketCopy {
 struct Queue {
     head: u32,
     tail: u32,
+    bits: u64,
     /// The first that is beyond its promise; from there on all are.
     beyond: u32,
 }
@@ -363,7 +364,10 @@ impl Plane {
             cells_of: [0; 3],
             waiting: 0,
             spread: InstanceSelector::default(),
-            queues: vec![Queue { head: NIL, tail: NIL, beyond: NIL }; 2 * Table::Instance.rows()],
+            queues: vec![
+                Queue { head: NIL, tail: NIL, bits: 0, beyond: NIL };
+                2 * Table::Instance.rows()
+            ],
             lanes: vec![VecDeque::new(); profile.regions.len()],
             paces: false,
             calls_at: NEVER,
@@ -473,7 +477,28 @@ impl Plane {
 
     /// A region was coupled, decoupled, reset, emptied or filled: what waits for it looks again.
     pub(crate) fn region_changed(&mut self, region: u8) {
+        let at = usize::from(region);
+        if !self.regions[at].stopped {
+            for copy in std::mem::take(&mut self.regions[at].stuck) {
+                self.lose(copy, DropCause::RegionUnavailable);
+            }
+        }
         self.serve(region);
+    }
+
+    /// The NTs of a region let no packet go any more.
+    pub(crate) fn stop_region(&mut self, region: u8) {
+        if let Some(region) = self.regions.get_mut(usize::from(region)) {
+            region.stopped = region.content == Content::Loaded;
+        }
+    }
+
+    /// Regions that a commit under way waits for, as the register says it.
+    pub(crate) fn commit_waits(&self) -> u32 {
+        let Some(bank) = self.banks.draining() else { return 0 };
+        let waits =
+            |(number, region): (usize, &Region)| u32::from(region.of_bank[bank] > 0) << number;
+        self.regions.iter().enumerate().map(waits).sum()
     }
 
     pub(crate) const fn clock(&self) -> Clock {
@@ -557,6 +582,11 @@ const fn key(table: Table, row: u16) -> RowKey {
 /// The row that a column names, if it names one.
 const fn named(row: u16) -> Option<u16> {
     if row == NONE { None } else { Some(row) }
+}
+
+/// Place of the queue for an instance of packets that began with a bank.
+fn queue_number(bank: Bank, instance: u16) -> usize {
+    bank * Table::Instance.rows() + usize::from(instance)
 }
 
 /// A bank as packets remember it.

@@ -216,6 +216,7 @@ impl Plane {
         let bits = u64::from(self.packets[packet].bytes) * 8;
         let region = &mut self.regions[usize::from(from.region)];
         region.in_flight += 1;
+        region.of_bank[self.packets[packet].bank.map_or(0, bank_index)] += 1;
         region.bits_waiting += bits;
         for slot in slots(rest) {
             region.load[slot].intended += bits / 8;

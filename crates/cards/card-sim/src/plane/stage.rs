@@ -8,10 +8,14 @@
 use snic_domain::limits::{FORK_BRANCHES_MAX, SYNC_ROWS};
 use snic_tables::{DropCause, InstanceRow, NONE, PathPart, StageRow, Table};
 
-use super::{NIL, Packet, PacketCopy, Plane, bank_index, key, named};
+use super::{NIL, Packet, PacketCopy, Plane, bank_index, key, named, queue_number};
 use crate::latency::UNSAMPLED;
 use crate::region::slots;
 use crate::wheel::Event;
+
+/// Cycles after which a queue whose first copy still waits counts as one that does not move: 66 µs at 250 MHz, four times what
+/// a copy that others overtake waits at most.
+const STALL_CYCLES: u64 = 16_384;
 
 /// The branches of a stage with their instances.
 #[derive(Clone, Copy, Default)]
@@ -145,17 +149,30 @@ impl Plane {
         if usize::from(columns.region) >= self.regions.len() {
             return Err(DropCause::RegionUnavailable);
         }
+        if self.is_over_full(queue_number(bank, instance)) {
+            return Err(DropCause::StoreFull);
+        }
         Ok((instance, columns))
     }
 
+    /// Whether a queue moves no more, and is longer than twice what is free in the packet store. NTs that let no packet go would
+    /// else fill the store with packets within their promise, and no other DAG would be served (dynamic queue length thresholds,
+    /// Choudhury and Hahne, IEEE/ACM ToN 6(2), 1998).
+    fn is_over_full(&self, number: usize) -> bool {
+        let queue = &self.queues[number];
+        let free = self.cells_free * u64::from(self.timing.beat_bytes) * 8;
+        queue.bits > 2 * free && self.now - self.copies[queue.head].waits_since > STALL_CYCLES
+    }
+
     fn copy(&mut self, packet: u32, instance: u16, row: InstanceRow, joined: bool) -> u32 {
-        let Packet { bytes, claim, timeline, synchronised, .. } = self.packets[packet];
+        let Packet { bytes, claim, timeline, synchronised, bank, .. } = self.packets[packet];
         let timeline = match synchronised {
             true => self.latencies.fork(timeline),
             false => std::mem::replace(&mut self.packets[packet].timeline, UNSAMPLED),
         };
         let region = &mut self.regions[usize::from(row.region)];
         region.in_flight += 1;
+        region.of_bank[bank.map_or(0, bank_index)] += 1;
         region.bits_waiting += u64::from(bytes) * 8;
         for slot in slots(row.used_mask) {
             region.load[slot].intended += u64::from(bytes);

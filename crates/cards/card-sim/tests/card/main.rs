@@ -18,5 +18,6 @@ mod rig;
 mod shaping;
 mod shared;
 mod states;
+mod stuck;
 mod tables;
 mod traffic;

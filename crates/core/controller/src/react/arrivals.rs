@@ -9,7 +9,7 @@ use crate::state::Core;
 use crate::state::card::Committed;
 use crate::store::records::{Placement, regions_of};
 use crate::store::tx::{LogSubject, Tx};
-use crate::view::status::{ADOPTING, CardFacts, FailingLoad, conditions};
+use crate::view::status::{ADOPTING, CardFacts, FailingRegion, conditions};
 
 /// Ends what an arrived placement makes superfluous, and brings the conditions up to date.
 pub(crate) fn finish_arrival(core: &mut Core, tx: &mut Tx, name: &DagName) {
@@ -71,13 +71,16 @@ fn facts<'a>(core: &'a Core, name: &DagName, placement: &Placement) -> CardFacts
     let card = core.cards.known(&placement.mapping.card);
     let regions = regions_of(placement);
     let entries = || regions.iter().filter_map(|region| card.region(*region));
-    let failing = entries().find(|entry| entry.failures() > 0 && !entry.is_loaded());
+    let failing = entries()
+        .find(|entry| !entry.is_loaded() && (entry.failures() > 0 || entry.stall().is_some()));
     CardFacts {
         connection: card.connection(),
         regions: regions.len(),
         loaded: entries().filter(|entry| entry.is_loaded()).count(),
         failing: failing.and_then(|entry| {
-            Some(FailingLoad { failures: entry.failures(), error: entry.last_error()? })
+            let failures = entry.failures();
+            let load = || Some(FailingRegion::Load { failures, error: entry.last_error()? });
+            entry.stall().map(FailingRegion::Stalled).or_else(load)
         }),
         table_error: card.tables().error(),
         carried: carried(core, name).map(|placement| placement.spec.bandwidth),

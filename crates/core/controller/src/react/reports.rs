@@ -1,6 +1,7 @@
 //! Handles the reports of cards.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use snic_domain::{
     Bandwidth, CardId, CardProfile, ConditionStatus, DagName, DagUid, DeviceReading, RegionId,
@@ -139,6 +140,7 @@ pub(crate) fn card_reported(core: &mut Core, tx: &mut Tx, id: &CardId, report: C
         CardReport::Sampled { ticket, counters } => {
             sampling::sampled(core, tx, id, ticket, *counters);
         }
+        CardReport::Stuck { region, waited } => region_stuck(core, tx, id, region, waited),
         CardReport::Lost { reason } => {
             core.cards.opened(id);
             reopening::lost(core, tx, id);
@@ -262,6 +264,23 @@ fn region_changed(core: &mut Core, tx: &mut Tx, id: &CardId, region: RegionId) {
     }
     touch_users(core, id, region);
     tx.emit_region(id, region);
+}
+
+/// NTs of a region let no packet go, and were reset: it is decoupled, and what its NTs kept is gone. Its DAGs leave the tables
+/// until it is loaded again.
+fn region_stuck(core: &mut Core, tx: &mut Tx, id: &CardId, region: RegionId, waited: Duration) {
+    let (now, settings) = (core.now(), core.policies.current());
+    let card = core.cards.known_mut(id);
+    if card.region(region).is_none() {
+        return; // A card that names a region that it has not is wrong about itself.
+    }
+    card.region_stalled(now, region, waited, settings);
+    let text = format!(
+        "region {region} of card {id} let no packet go for {waited:?}: its network tasks were reset"
+    );
+    tx.note(LogKind::CardError, LogSubject::card(id), text);
+    Residency::on(core, tx, id).drop_lost_residents(region);
+    region_changed(core, tx, id, region);
 }
 
 /// Has the status of every DAG of a region looked at again.

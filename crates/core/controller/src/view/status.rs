@@ -31,11 +31,13 @@ impl ConditionFinding {
     }
 }
 
-/// A region whose load failed.
+/// A region that does not hold what it is to hold, and why.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct FailingLoad<'a> {
-    pub failures: u32,
-    pub error: &'a str,
+pub(crate) enum FailingRegion<'a> {
+    /// Its load failed so often in a row.
+    Load { failures: u32, error: &'a str },
+    /// Its NTs let no packet go.
+    Stalled(&'a str),
 }
 
 /// Facts about the card that a DAG is placed on, as far as its conditions state them.
@@ -46,7 +48,7 @@ pub(crate) struct CardFacts<'a> {
     pub regions: usize,
     pub loaded: usize,
     /// One of those that do not.
-    pub failing: Option<FailingLoad<'a>>,
+    pub failing: Option<FailingRegion<'a>>,
     /// Why the last commit failed, where none succeeded since.
     pub table_error: Option<&'a str>,
     /// Promise of the placement that packets take now, if the card carries one.
@@ -134,7 +136,11 @@ fn regions_loaded(facts: &CardFacts<'_>) -> ConditionFinding {
         _ if facts.loaded == facts.regions => {
             ConditionFinding::new(kind, ConditionStatus::True, "LOADED", progress)
         }
-        Some(FailingLoad { failures, error }) => {
+        Some(FailingRegion::Stalled(why)) => {
+            let message = format!("{progress}; of another, {why}");
+            ConditionFinding::new(kind, ConditionStatus::False, "REGION_STALLED", message)
+        }
+        Some(FailingRegion::Load { failures, error }) => {
             let message = format!("{progress}; a load failed {failures} times: {error}");
             ConditionFinding::new(kind, ConditionStatus::False, "LOAD_FAILING", message)
         }
@@ -300,7 +306,7 @@ mod tests {
         let (status, reason, message) = told(&placed(), &carried);
         assert_eq!((status, &*reason), (ConditionStatus::True, "CARRIED"));
         assert!(message.contains("3 Gbit/s"), "of the place that serves: {message}");
-        let why = Some(FailingLoad { failures: 2, error: "garbage" });
+        let why = Some(FailingRegion::Load { failures: 2, error: "garbage" });
         let (status, reason, message) = told(&placed(), &CardFacts { failing: why, ..facts(1) });
         assert_eq!((status, &*reason), (ConditionStatus::False, "LOAD_FAILING"));
         assert!(
@@ -329,7 +335,7 @@ mod tests {
         dag.set_target(Some(1));
         dag.set_active(Some(1));
         assert_eq!(told(&dag, &facts(2))[3], (ConditionStatus::True, "READY".into()));
-        let why = Some(FailingLoad { failures: 2, error: "garbage" });
+        let why = Some(FailingRegion::Load { failures: 2, error: "garbage" });
         let failing = CardFacts { failing: why, ..facts(1) };
         assert_eq!(told(&dag, &failing)[3], (ConditionStatus::False, "LOAD_FAILING".into()));
         let failing = CardFacts { table_error: Some("refused"), ..facts(2) };

@@ -98,7 +98,7 @@ pub(crate) fn promise_state(
         "NO_PLACE" => BreakCause::NoPlace,
         UNCONFIGURED => BreakCause::ConfigurationRefused,
         _ if entry.is_stopped() => BreakCause::Stopped,
-        "RECONFIGURING" | "LOAD_FAILING" => BreakCause::RegionNotLoaded,
+        "RECONFIGURING" | "LOAD_FAILING" | "REGION_STALLED" => BreakCause::RegionNotLoaded,
         _ => BreakCause::NotProgrammed,
     };
     Some(PromiseState::Broken(cause))

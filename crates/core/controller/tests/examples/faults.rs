@@ -507,3 +507,75 @@ fn a_promise_is_kept_while_another_place_is_made_ready() {
     assert!(seen.len() > 1 && seen.iter().all(is_whole), "{seen:?}");
     assert_eq!(promises(&world, "acme/web"), []);
 }
+
+/// Has the card say that a region kept its packets, and was reset.
+fn stall(world: &mut World, region: RegionId) {
+    world.card().decoupled.insert(region);
+    let report = CardReport::Stuck { region, waited: Duration::from_millis(200) };
+    world.handle(Event::Card { card: card_id(), report });
+}
+
+#[test]
+fn a_region_whose_tasks_hang_is_out_of_use_until_it_is_loaded_again() {
+    let mut world = World::new();
+    world.deploy("acme/web", "lb", 5);
+    world.deploy("beta/web", "nat firewall", 5);
+    let (region, loads) = (world.regions_of("acme/web")[0], world.card().loads.len());
+    stall(&mut world, region);
+    world.run();
+    assert_eq!(world.state("acme/web"), DagState::Degraded);
+    assert_eq!(world.state("beta/web"), DagState::Ready, "other regions serve on");
+    assert!(!world.card().routed().contains(&region), "no row leads there");
+    let condition = world.condition("acme/web", ConditionType::RegionsLoaded);
+    assert_eq!((condition.status, &*condition.reason), (ConditionStatus::False, "REGION_STALLED"));
+    assert!(condition.message.contains("let no packet go for 200ms"), "{}", condition.message);
+    let error = world.region(region.0).last_error.expect("an operator sees it, too");
+    assert!(error.contains("1 times"), "{error}");
+    world.settle();
+    assert_eq!(world.state("acme/web"), DagState::Ready);
+    assert_eq!(world.card().loads.len(), loads + 1);
+}
+
+#[test]
+fn a_region_whose_tasks_hang_again_waits_eight_times_as_long_up_to_five_minutes() {
+    let mut world = World::new();
+    world.deploy("acme/web", "lb", 5);
+    let backoff = ControllerSettings::default().backoff;
+    let mut waits = Vec::new();
+    for _ in 0..6 {
+        let (region, loads) = (world.regions_of("acme/web")[0], world.card().loads.len());
+        stall(&mut world, region);
+        let stalled = world.now;
+        world.run();
+        while world.card().loads.len() == loads {
+            let at = world.controller.next_wake_up().expect("it is loaded again");
+            world.pass(at.since(world.now));
+            world.run();
+        }
+        waits.push(world.now.since(stalled));
+        world.settle();
+        assert_eq!(world.state("acme/web"), DagState::Ready);
+    }
+    let minutes_5 = Duration::from_secs(300);
+    assert_eq!(waits[..4], [backoff * 8, backoff * 64, backoff * 512, backoff * 4_096]);
+    assert_eq!(waits[4..], [minutes_5; 2]);
+    world.pass(Duration::from_secs(3_601));
+    let region = world.regions_of("acme/web")[0];
+    stall(&mut world, region);
+    let error = world.region(region.0).last_error.expect("it has just stalled");
+    assert!(error.contains("1 times"), "after an hour it is the first again: {error}");
+}
+
+#[test]
+fn a_region_that_nobody_uses_and_whose_tasks_hang_is_free() {
+    let mut world = World::new();
+    world.deploy("acme/web", "lb", 5);
+    let region = world.regions_of("acme/web")[0];
+    world.ask(delete("acme/web")).expect("it exists");
+    world.settle();
+    assert_eq!(world.region_states()[region.index()], RegionState::Victim);
+    stall(&mut world, region);
+    world.settle();
+    assert_eq!(world.region_states()[region.index()], RegionState::Free);
+    stall(&mut world, RegionId(200));
+}

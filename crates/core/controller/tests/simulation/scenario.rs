@@ -56,7 +56,7 @@ struct Act {
 }
 
 /// Acts of the steps. The order is part of what a seed means.
-const ACTS: [Act; 21] = [
+const ACTS: [Act; 22] = [
     Act {
         name: "a tenant asks for a DAG, or to change or delete one",
         weight: 20,
@@ -105,7 +105,8 @@ const ACTS: [Act; 21] = [
     Act { name: "the store commits", weight: 21, run: Run::commit },
     Act { name: "the card's sensors are read", weight: 1, run: Run::read_device },
     Act { name: "microseconds pass", weight: 19, run: Run::pass_micros },
-    Act { name: "milliseconds pass", weight: 10, run: Run::pass_millis },
+    Act { name: "milliseconds pass", weight: 8, run: Run::pass_millis },
+    Act { name: "tasks of a region hang", weight: 2, run: |run| run.world.hang_region() },
 ];
 
 /// An invariant after every step.
@@ -552,6 +553,7 @@ impl Run {
             card_lost: odds(0.0005),
             window_refuses: odds(0.1),
             region_reports_other_nts: odds(0.1),
+            nts_stop: odds(0.1),
         };
         self.world.note(format_args!("{faults:?}"));
         self.world.set_faults(faults);

@@ -90,6 +90,8 @@ pub struct FakeCard {
     pub active: Vec<u32>,
     pub shadow: Vec<u32>,
     pub commit_takes: Duration,
+    /// Region whose NTs let no packet go: a commit ends with their reset.
+    pub hung: Option<u8>,
     commit_ends: Option<Timestamp>,
     pub load_takes: Duration,
     load: Option<(u8, Timestamp)>,
@@ -129,6 +131,7 @@ impl FakeCard {
             active: vec![0; BANK_WORDS],
             shadow: vec![0; BANK_WORDS],
             commit_takes: Duration::ZERO,
+            hung: None,
             commit_ends: None,
             load_takes: Duration::from_millis(5),
             load: None,
@@ -191,7 +194,9 @@ impl FakeCard {
     }
 
     fn finish_due_work(&mut self) {
-        if self.commit_ends.is_some_and(|end| end <= self.now) {
+        let waits = self.hung.filter(|_| self.commit_ends.is_some());
+        self.poke(COMMIT_WAITS, waits.map_or(0, |region| 1 << region));
+        if waits.is_none() && self.commit_ends.is_some_and(|end| end <= self.now) {
             self.commit_ends = None;
             self.poke(COMMIT_STATUS, COMMIT_IDLE);
         }
@@ -252,6 +257,7 @@ impl FakeCard {
     }
 
     fn reset(&mut self, number: u8) {
+        self.hung.take_if(|hung| *hung == number);
         if self.load.take_if(|(loading, _)| *loading == number).is_some() {
             self.poke(LOAD_STATUS, LOAD_FAILED);
             self.poke(LOAD_ERROR, LOAD_ERROR_PACKETS);

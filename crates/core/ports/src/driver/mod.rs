@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!  submit ──► queue ──┬─► program lane   Banks ──rows, COMMIT──► Packets ──read back──► Programmed
-//!                     │                    │ still busy            │ still busy
+//!                     │                    │ still busy            │ still busy: regions that keep packets are reset
 //!                     │                    └──────► DrainTimeout ◄─┘        refused, other rows: ABORT
 //!                     │
 //!                     ├─► load lane      Draining ──stage, decouple, start──► Loading ──couple──► Loaded
@@ -46,6 +46,7 @@ mod read_back;
 mod role;
 mod sample;
 mod state;
+mod stuck;
 #[cfg(test)]
 mod tests;
 mod traces;
@@ -136,6 +137,8 @@ pub struct Statistics {
     pub loads_failed: u64,
     /// Bytes of the bitstreams of the loads started.
     pub bytes_loaded: u64,
+    /// Regions that kept packets of old tables for too long, and were reset.
+    pub regions_reset: u64,
     /// Contexts saved and restored.
     pub states_moved: u64,
     pub read_backs: u64,
@@ -175,6 +178,8 @@ struct Context {
     abandoned: Vec<u64>,
     /// Form in which NTs take their configurations.
     encoder: ConfigurationEncoder,
+    /// Reports of regions that were reset in this step.
+    stuck: Vec<CardReport>,
 }
 
 #[derive(Debug)]
@@ -210,6 +215,7 @@ impl Session {
             loads: 0,
             loads_failed: 0,
             bytes_loaded: 0,
+            regions_reset: 0,
             states_moved: 0,
             read_backs: 0,
             samples: 0,
@@ -226,6 +232,7 @@ impl Session {
             sampler: sample::Sampler::new(),
             abandoned: Vec::new(),
             encoder: text_words,
+            stuck: Vec::new(),
         };
         let queue = VecDeque::new();
         let traces = Traces::new();
@@ -277,7 +284,7 @@ impl Session {
 
     /// Tells the card what time it is, does what can be done now, and says what came to an end.
     ///
-    /// Each command is answered once, unless a [`CardReport::Lost`] ends all of them; that report
+    /// A [`CardReport::Stuck`] answers none. Each command is answered once, unless a [`CardReport::Lost`] ends all of them; that report
     /// is the last of its step, and so is a [`CardReport::Released`]. Time never goes backwards.
     pub fn step(&mut self, card: &mut dyn Card, now: Timestamp) -> Vec<CardReport> {
         if let Some(ticket) = self.reset.take() {
@@ -325,6 +332,7 @@ impl Session {
         self.context.known = None;
         self.context.sampler = sample::Sampler::new();
         self.context.abandoned.clear();
+        self.context.stuck.clear();
         self.traces.forget();
         self.lost = true;
     }
@@ -354,7 +362,9 @@ impl Session {
         let (context, traces) = (&mut self.context, &mut self.traces);
         if let Some(program) = &mut self.program {
             traces.turn(card, Some(program.ticket));
-            if let Some(report) = program.advance(card, context)? {
+            let report = program.advance(card, context)?;
+            out.append(&mut context.stuck);
+            if let Some(report) = report {
                 traces.end(card, program.ticket)?;
                 self.program = None;
                 out.push(report);
@@ -378,7 +388,10 @@ impl Session {
         }
         if let Some(read_back) = &mut self.read_back {
             traces.turn(card, Some(read_back.ticket));
-            if let Some(report) = read_back.advance(card, context)? {
+            let report = read_back.advance(card, context)?;
+            // The snapshot says how these regions are.
+            context.stuck.clear();
+            if let Some(report) = report {
                 traces.end(card, read_back.ticket)?;
                 self.read_back = None;
                 out.push(report);

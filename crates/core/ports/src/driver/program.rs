@@ -13,7 +13,8 @@
 //!    Rows are written a piece at a time, and what is quick goes between two pieces. Where it ends
 //!    between two, nobody has noticed anything, and `ABORT` takes the rows back.
 //! 5. No commit under way again: only then has every packet of the old tables left, and only then
-//!    may a region that the old tables led to be loaded.
+//!    may a region that the old tables led to be loaded. NTs of a region may hang and keep packets for ever, and everybody's
+//!    commits would wait for them: such a region is decoupled and reset (see [`super::stuck`]).
 //! 6. The rows, read back from the bank that packets use, a piece at a time as well.
 //! 7. NTs forget configurations that no packet uses any more.
 //!
@@ -34,6 +35,7 @@ use snic_tables::{
     WindowChanges,
 };
 
+use super::stuck::StuckRegions;
 use super::windows::{WindowProgress, WindowWriter};
 use super::{Context, release};
 use crate::card::{Card, CardError, ProgramPart};
@@ -48,6 +50,7 @@ pub(super) struct Program {
     stage: Stage,
     since: Timestamp,
     patience: Patience,
+    stuck: StuckRegions,
     /// NTs that do not have what the new rows name.
     unconfigured: Vec<UnconfiguredNt>,
 }
@@ -133,6 +136,7 @@ impl Program {
             stage: Stage::Banks,
             since: now,
             patience,
+            stuck: StuckRegions::new(),
             unconfigured: Vec::new(),
         }
     }
@@ -175,10 +179,10 @@ impl Program {
     fn begin(
         &mut self,
         card: &mut dyn Card,
-        context: &Context,
+        context: &mut Context,
     ) -> Result<ProgramOutcome, CardError> {
         if card.read(COMMIT_STATUS)? == COMMIT_BUSY {
-            return Ok(self.late(context));
+            return self.late(card, context);
         }
         let active = card.read(TABLE_VERSION)?;
         if context.known.is_some_and(|known| known.version != active) {
@@ -312,7 +316,7 @@ impl Program {
             known.version = version;
         }
         if status == COMMIT_BUSY {
-            return Ok(self.late(context));
+            return self.late(card, context);
         }
         card.trace_part(ProgramPart::ReadBack);
         self.stage = Stage::ReadBack(RowComparison { version, read: 0, differ: 0 });
@@ -347,9 +351,20 @@ impl Program {
         Ok(None)
     }
 
-    fn late(&self, context: &Context) -> ProgramOutcome {
+    fn late(
+        &mut self,
+        card: &mut dyn Card,
+        context: &mut Context,
+    ) -> Result<ProgramOutcome, CardError> {
         let limit = context.deadlines.commit;
-        (context.now.since(self.since) >= limit).then_some(Err(ProgramFailure::DrainTimeout(limit)))
+        if context.now.since(self.since) < limit {
+            return Ok(None);
+        }
+        if self.stuck.reset(card, context)? {
+            self.since = context.now;
+            return Ok(None);
+        }
+        Ok(Some(Err(ProgramFailure::DrainTimeout(limit))))
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! The order, and why:
 //! 1. It is such a card at all, with this register map.
-//! 2. A commit under way ends by itself; tables that never come to rest belong to a card that cannot
-//!    be used, which is reported as lost. A load under way ends by itself too; where it does not,
+//! 2. A commit under way ends by itself, and where a region keeps its packets, by a reset of that (see [`super::stuck`]); tables
+//!    that never come to rest belong to a card that cannot be used, which is reported as lost. A load under way ends by itself too; where it does not,
 //!    a reset of its region ends it and leaves the region broken; where that does not help either,
 //!    the region is reported as loading. The rest of the card can be used all the same.
 //! 3. `ABORT` only then (see [`super::program`]): rows that were written but not committed go.
@@ -32,6 +32,7 @@ use snic_tables::{
 };
 
 use super::load::{end_load, reported_chain};
+use super::stuck::StuckRegions;
 use super::{CardIdentity, Context, sample};
 use crate::card::{Card, CardError};
 
@@ -41,6 +42,7 @@ pub(super) struct ReadBack {
     pub(super) ticket: Ticket,
     known: Arc<[(Digest, ReportedChain)]>,
     since: Timestamp,
+    stuck: StuckRegions,
 }
 
 impl ReadBack {
@@ -55,7 +57,7 @@ impl ReadBack {
         check(card, LAYOUT, "the version of the register map", LAYOUT_VALUE)?;
         context.known = None;
         context.recognise(card)?;
-        Ok(Self { ticket, known, since: context.now })
+        Ok(Self { ticket, known, since: context.now, stuck: StuckRegions::new() })
     }
 
     /// Steps 2 to 6.
@@ -67,12 +69,15 @@ impl ReadBack {
         let waited = context.now.since(self.since);
         if card.read(COMMIT_STATUS)? == COMMIT_BUSY {
             let limit = context.deadlines.commit;
-            return if waited < limit {
-                Ok(None)
-            } else {
-                let what = "packets of an old table version are still in flight after";
-                Err(CardError::Lost(format!("{what} {limit:?}")))
-            };
+            if waited < limit {
+                return Ok(None);
+            }
+            if self.stuck.reset(card, context)? {
+                self.since = context.now;
+                return Ok(None);
+            }
+            let what = "packets of an old table version are still in flight after";
+            return Err(CardError::Lost(format!("{what} {limit:?}")));
         }
         let loading = card.read(LOAD_STATUS)? == LOAD_BUSY;
         if loading && waited < context.deadlines.load(BITSTREAM_BYTES_MAX.get()) {

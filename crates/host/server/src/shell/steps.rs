@@ -100,7 +100,7 @@ impl Steps {
                 self.0.retain(|(of, _), _| of != card);
                 return Trace::default();
             }
-            CardReport::Sampled { .. } => return Trace::default(),
+            CardReport::Sampled { .. } | CardReport::Stuck { .. } => return Trace::default(),
         };
         let Some(step) = self.0.remove(&(card.clone(), *ticket)) else { return Trace::default() };
         step.span.record("snic.result", if well { "ok" } else { "failed" });

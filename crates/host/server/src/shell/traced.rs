@@ -18,6 +18,7 @@ pub(super) const fn word(event: &Event) -> &'static str {
             CardReport::Released { .. } => "card released",
             CardReport::NotReleased { .. } => "not released",
             CardReport::NotReset { .. } => "not reset",
+            CardReport::Stuck { .. } => "region stuck",
             CardReport::Lost { .. } => "card lost",
         },
         Event::DeviceRead { .. } => "device read",

@@ -146,6 +146,18 @@ impl CardMachine {
         self.regions.distrust(region);
     }
 
+    /// A region's NTs let no packet go, and were reset.
+    pub fn region_stalled(
+        &mut self,
+        now: Timestamp,
+        region: RegionId,
+        waited: Duration,
+        settings: &ControllerSettings,
+    ) {
+        self.regions.stalled(now, region, waited, settings);
+        self.contexts.not_fresh(region);
+    }
+
     /// Its device was read: where that says that it is not fit, nothing new is placed in any region.
     pub fn read_device(
         &mut self,

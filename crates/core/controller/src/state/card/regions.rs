@@ -71,7 +71,15 @@ pub(crate) struct Region {
     last_error_at: Option<Timestamp>,
     /// Loads that ended, well or not.
     loads: u64,
+    /// Times that its NTs let no packet go, and the last of them.
+    stalls: Option<(u32, Timestamp)>,
 }
+
+/// Time after which a stall counts as the first again.
+const STALL_KEPT: Duration = Duration::from_secs(3_600);
+/// Longest wait after a stall. All commits of the card wait for a region that lets no packet go, so one that does so again and again
+/// may not come back soon.
+const STALL_WAIT_MAX: Duration = Duration::from_secs(300);
 
 impl Region {
     fn new(record: RegionRecord, desired: Option<Desired>) -> Self {
@@ -86,6 +94,7 @@ impl Region {
             last_error: None,
             last_error_at: None,
             loads: 0,
+            stalls: None,
         }
     }
 
@@ -132,6 +141,12 @@ impl Region {
     /// Why the last load failed.
     pub fn last_error(&self) -> Option<&str> {
         self.last_error.as_deref()
+    }
+
+    /// Why it is out of use until it is loaded again, where its NTs let no packet go.
+    pub fn stall(&self) -> Option<&str> {
+        let is_stalled = self.stalls.is_some() && self.failures == 0 && self.is_waiting();
+        self.last_error.as_deref().filter(|_| is_stalled)
     }
 
     /// When a load last failed.
@@ -276,6 +291,7 @@ impl Regions {
         region.spare = false;
         region.failures = 0;
         region.not_before = now;
+        region.stalls = None;
     }
 
     /// It is to be loaded though nobody uses it.
@@ -293,6 +309,7 @@ impl Regions {
         if reason.is_none() {
             region.failures = 0;
             region.not_before = now;
+            region.stalls = None;
         }
         region.record.faulty = reason.map(storable_reason);
     }
@@ -304,6 +321,32 @@ impl Regions {
         if matches!(region.observed, ObservedContent::Holds(_)) {
             region.observed = ObservedContent::Broken;
         }
+    }
+
+    /// Its NTs let no packet go for this long, and were reset: it is loaded again, after eight times as long a wait each time.
+    /// Where it is being loaded already, that decides.
+    pub fn stalled(
+        &mut self,
+        now: Timestamp,
+        region: RegionId,
+        waited: Duration,
+        settings: &ControllerSettings,
+    ) {
+        if self.is_loading(region) {
+            return;
+        }
+        let region = self.of(region);
+        let before = region.stalls.filter(|(_, at)| now.since(*at) < STALL_KEPT);
+        let count = before.map_or(1, |(count, _)| count.saturating_add(1));
+        region.stalls = Some((count, now));
+        let wait = settings.backoff.saturating_mul(8u32.saturating_pow(count)).min(STALL_WAIT_MAX);
+        region.not_before = now + wait;
+        region.observed = ObservedContent::Broken;
+        region.failures = 0;
+        region.last_error = Some(format!(
+            "its network tasks let no packet go for {waited:?} and were reset, {count} times by now; it is loaded again after {wait:?}"
+        ));
+        region.last_error_at = Some(now);
     }
 
     /// The card was read back; `is_known` says whether a bitstream of this digest declares this chain. The

@@ -93,6 +93,7 @@ pub fn read_only_registers_keep_their_values(fixture: Fixture) {
         BOOT_ID,
         TABLE_VERSION,
         COMMIT_STATUS,
+        COMMIT_WAITS,
         LOAD_STATUS,
         LOAD_PROGRESS,
         LOAD_ERROR,

@@ -222,7 +222,7 @@ fn ticket_of(report: &CardReport) -> Option<Ticket> {
         | CardReport::Released { ticket }
         | CardReport::NotReleased { ticket, .. }
         | CardReport::NotReset { ticket, .. } => Some(*ticket),
-        CardReport::Lost { .. } => None,
+        CardReport::Stuck { .. } | CardReport::Lost { .. } => None,
     }
 }
 

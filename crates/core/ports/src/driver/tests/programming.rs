@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use snic_domain::{Bandwidth, DagSpec, DagUid, NtConfiguration};
+use snic_domain::{Bandwidth, DagSpec, DagUid, NtConfiguration, RegionId};
 use snic_tables::registers::{ABORT, CAPABILITIES, COMMIT, SHADOW_BANK, TABLE_VERSION, shadow_row};
 use snic_tables::{
     CardCommand, CardReport, DagConfiguration, ProgramFailure, RowKey, Table, TableDelta, Ticket,
@@ -124,6 +124,50 @@ fn packets_that_stay_are_reported_and_the_next_rows_wait_for_them() {
     bench.card.commit_takes = Duration::ZERO;
     bench.program(3, one_row(5, 100));
     assert_eq!(bench.after_ms(5), [programmed(3, 7)], "the first commit did take effect");
+}
+
+/// Says that the region's NTs were reset.
+fn stuck(region: u8) -> CardReport {
+    CardReport::Stuck { region: RegionId(region), waited: Duration::from_millis(10) }
+}
+
+#[test]
+fn a_region_that_keeps_packets_is_reset_and_the_commit_ends() {
+    let mut bench = Bench::adopted();
+    bench.card.hung = Some(2);
+    bench.program(1, one_row(3, 100));
+    assert_eq!(bench.step(), []);
+    assert_eq!(bench.after_ms(9), []);
+    assert!(!bench.card.decoupled(2), "it may still let them go");
+    assert_eq!(bench.after_ms(1), [stuck(2)]);
+    assert_eq!([1, 2, 3].map(|region| bench.card.decoupled(region)), [false, true, false]);
+    bench.program(2, one_row(4, 100));
+    assert_eq!(bench.after_ms(1), [programmed(1, 6), programmed(2, 7)]);
+    assert_eq!(bench.session.statistics().regions_reset, 1);
+}
+
+#[test]
+fn a_region_that_a_reset_does_not_help_is_reset_once_and_the_commit_fails() {
+    let mut bench = Bench::adopted();
+    (bench.card.hung, bench.card.faults.ignores_resets) = (Some(2), true);
+    bench.program(1, one_row(3, 100));
+    assert_eq!(bench.step(), []);
+    assert_eq!(bench.after_ms(10), [stuck(2)]);
+    assert_eq!(bench.after_ms(9), [], "what is left has its time");
+    let late = ProgramFailure::DrainTimeout(Duration::from_millis(10));
+    assert_eq!(bench.after_ms(1), [failed(1, late)]);
+    assert_eq!(bench.session.statistics().regions_reset, 1);
+}
+
+#[test]
+fn rows_that_wait_for_another_commit_reset_what_holds_it_up() {
+    let mut bench = Bench::new();
+    bench.card.hung = Some(0);
+    bench.card.begin_commit();
+    bench.program(1, one_row(3, 100));
+    assert_eq!(bench.step(), []);
+    assert_eq!(bench.after_ms(10), [stuck(0)]);
+    assert_eq!(bench.after_ms(1), [programmed(1, 6)]);
 }
 
 #[test]

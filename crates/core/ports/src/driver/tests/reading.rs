@@ -10,8 +10,8 @@ use snic_tables::{
     RateLimiterRow, RegionSnapshot, RegionStatus, TableImage, Ticket,
 };
 
-use super::{Bench, one_row, programmed, read_back};
-use crate::card::fake::chain_named;
+use super::{Bench, loaded, one_row, programmed, read_back};
+use crate::card::fake::{chain_named, chain_of};
 
 impl Bench {
     /// Reads back as a host that knows the chain of a region without a digest.
@@ -169,6 +169,23 @@ fn tables_that_never_come_to_rest_make_the_card_lost() {
         "{reports:?}"
     );
     assert_eq!(bench.card.writes, []);
+}
+
+#[test]
+fn a_region_that_holds_up_the_tables_is_reset_and_coupled_again() {
+    let mut bench = Bench::new();
+    bench.load(1, 2, b"first");
+    bench.step();
+    assert_eq!(bench.after_ms(5), [loaded(1, 2, 5)]);
+    bench.card.hung = Some(2);
+    bench.card.begin_commit();
+    let known = [(Digest::of(b"first"), chain_of(b"first"))];
+    bench.session.submit(CardCommand::ReadBack { ticket: Ticket(99), known: known.into() }, None);
+    assert_eq!(bench.step(), []);
+    assert_eq!(bench.after_ms(10), []);
+    assert!(bench.card.decoupled(2));
+    let regions = snapshot(bench.after_ms(1)).regions;
+    assert!(matches!(regions[2].status, RegionStatus::Loaded(_)) && !regions[2].decoupled);
 }
 
 #[test]
