@@ -34,8 +34,15 @@ fn status(rig: &mut Rig) -> (u32, u32) {
 
 #[test]
 fn a_commit_names_the_region_that_it_waits_for_and_ends_with_its_reset() {
+    // Within its promise, and beyond it.
+    for gbps in [10, 40] {
+        a_commit_beside_a_stopped_region(gbps);
+    }
+}
+
+fn a_commit_beside_a_stopped_region(gbps: u64) {
     let mut rig = on_two_regions();
-    rig.send(1, 40, Sizes::imix());
+    rig.send(1, gbps, Sizes::imix());
     rig.send(2, 10, Sizes::imix());
     rig.card.run_for(50_000);
     assert_eq!(status(&mut rig), (COMMIT_IDLE, 0));
