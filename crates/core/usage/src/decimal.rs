@@ -50,6 +50,11 @@ impl Decimal {
         Self { units: self.units * other.units, scale: self.scale + other.scale }
     }
 
+    /// Units of 10^-`scale`; `None` where it has more digits behind the point, or more than `u128` holds.
+    pub fn at_scale(self, scale: u32) -> Option<u128> {
+        self.units.checked_mul(10_u128.checked_pow(scale.checked_sub(self.scale)?)?)
+    }
+
     /// Whether it is 0.
     pub fn is_zero(self) -> bool {
         self.units == 0

@@ -149,15 +149,17 @@ pub struct SignedStatement {
 
 /// Arguments behind `snicctl usage export`.
 #[derive(Debug, Args)]
-#[command(after_help = "With --format focus, steps are of 1h or 1d, without --step 1d, and begin \
+#[command(
+    after_help = "With --format focus and focus-parquet, steps are of 1h or 1d, without --step 1d, and begin \
 and end with an hour or a day in UTC; without --to the export ends with the last step that is \
-over, and without --from it begins with the month of that step.")]
+over, and without --from it begins with the month of that step."
+)]
 pub struct UsageExport {
     /// Format to write
     #[arg(long, value_enum, default_value_t = UsageFormat::Csv)]
     pub format: UsageFormat,
-    /// File with the operator's prices, for --format focus
-    #[arg(long, value_name = "FILE", required_if_eq("format", "focus"))]
+    /// File with the operator's prices, for --format focus and focus-parquet
+    #[arg(long, value_name = "FILE", required_if_eq_any([("format", "focus"), ("format", "focus-parquet")]))]
     pub prices: Option<PathBuf>,
     /// Usage to export.
     #[command(flatten)]
@@ -173,6 +175,8 @@ pub enum UsageFormat {
     Parquet,
     /// Charges, as comma-separated values in the columns of FOCUS 1.2
     Focus,
+    /// The same as a Parquet file
+    FocusParquet,
 }
 
 /// Group that usage is added up by.

@@ -154,9 +154,15 @@ fn verify(signed: &SignedStatement) -> Result<(), Failure> {
 }
 
 async fn write(session: &mut CliSession, export: UsageExport) -> Result<(), Failure> {
-    if let (UsageFormat::Focus, Some(prices)) = (export.format, export.prices) {
-        let charges = charges(session, &export.query, &prices).await?;
-        return session.output.raw(charges.as_bytes());
+    if let (UsageFormat::Focus | UsageFormat::FocusParquet, Some(prices)) =
+        (export.format, &export.prices)
+    {
+        let write = match export.format {
+            UsageFormat::FocusParquet => charges_parquet_writer()?,
+            _ => |charges: &export::Charges<'_>| Ok(charges.csv().into_bytes()),
+        };
+        let charges = charges(session, &export.query, prices, write).await?;
+        return session.output.raw(&charges);
     }
     let range = range(&export.query)?;
     if export.format == UsageFormat::Parquet {
@@ -169,31 +175,48 @@ async fn write(session: &mut CliSession, export: UsageExport) -> Result<(), Fail
 }
 
 type Writer = fn(&[UsageEntry]) -> Result<Vec<u8>, Failure>;
+type ChargesWriter = fn(&export::Charges<'_>) -> Result<Vec<u8>, Failure>;
+
+#[cfg(feature = "parquet")]
+fn not_written(error: &parquet::errors::ParquetError) -> Failure {
+    let hint = "export as comma-separated values, with --format csv or focus, and report this";
+    Failure::usage(error.to_string(), hint)
+}
 
 /// Writes Parquet, if this program was built with it.
 #[cfg(feature = "parquet")]
 fn parquet_writer() -> Result<Writer, Failure> {
-    Ok(|usage| {
-        let failed = |error: parquet::errors::ParquetError| {
-            Failure::usage(error.to_string(), "export with --format csv, and report this")
-        };
-        export::parquet(usage).map_err(failed)
-    })
+    Ok(|usage| export::parquet(usage).map_err(|error| not_written(&error)))
 }
 
-/// Writes Parquet, if this program was built with it.
+#[cfg(feature = "parquet")]
+fn charges_parquet_writer() -> Result<ChargesWriter, Failure> {
+    Ok(|charges| export::charges_parquet(charges).map_err(|error| not_written(&error)))
+}
+
+#[cfg(not(feature = "parquet"))]
+fn without_parquet() -> Failure {
+    let hint = "export as comma-separated values, with --format csv or focus, or build snicctl with `--features snicctl/parquet`";
+    Failure::usage("this snicctl was built without Parquet", hint)
+}
+
 #[cfg(not(feature = "parquet"))]
 fn parquet_writer() -> Result<Writer, Failure> {
-    let hint = "export with --format csv, or build snicctl with `--features snicctl/parquet`";
-    Err(Failure::usage("this snicctl was built without Parquet", hint))
+    Err(without_parquet())
 }
 
-/// Charges of the selected usage by the prices of a file.
+#[cfg(not(feature = "parquet"))]
+fn charges_parquet_writer() -> Result<ChargesWriter, Failure> {
+    Err(without_parquet())
+}
+
+/// Charges of the selected usage by the prices of a file, as they are written.
 async fn charges(
     session: &mut CliSession,
     query: &UsageQuery,
     path: &Path,
-) -> Result<String, Failure> {
+    write: ChargesWriter,
+) -> Result<Vec<u8>, Failure> {
     let in_file = |what: String| {
         let hint = "the file that ships, policies/prices.toml, has all keys";
         Failure::usage(format!("{}: {what}", path.display()), hint)
@@ -209,7 +232,8 @@ async fn charges(
         step_seconds: charged.step,
     };
     let usage = entries(session, query, range).await?;
-    export::charges(&usage, &prices, charged).map_err(in_file)
+    let charges = export::Charges::new(&usage, &prices, charged).map_err(in_file)?;
+    write(&charges)
 }
 
 /// The time that is charged.

@@ -10,7 +10,7 @@ use super::period::{Charged, month, time};
 use super::values;
 
 /// One charge.
-struct Charge<'a> {
+pub(super) struct Charge<'a> {
     entry: &'a UsageEntry,
     meter: &'a PricedMeter,
     price: Decimal,
@@ -20,35 +20,43 @@ struct Charge<'a> {
     step: u64,
 }
 
-/// A column: its name, and its value in a row.
-type Column = (&'static str, fn(&Charge<'_>) -> String);
+/// Value of a column, from a charge.
+pub(super) enum Value {
+    Text(fn(&Charge<'_>) -> String),
+    /// Seconds since 1970.
+    Time(fn(&Charge<'_>) -> u64),
+    Number(fn(&Charge<'_>) -> Decimal),
+    Null,
+}
 
-const NULL: fn(&Charge<'_>) -> String = |_| String::new();
-const COST: fn(&Charge<'_>) -> String = |charge| charge.quantity().times(charge.price).to_string();
-const PRICE: fn(&Charge<'_>) -> String = |charge| charge.price.to_string();
-const QUANTITY: fn(&Charge<'_>) -> String = |charge| charge.quantity().to_string();
-const UNIT: fn(&Charge<'_>) -> String = |charge| charge.meter.unit.to_owned();
-const SELLER: fn(&Charge<'_>) -> String = |charge| charge.prices.provider.clone();
+/// A column: its name, and its value in a row.
+type Column = (&'static str, Value);
+
+const COST: Value = Value::Number(|charge| charge.quantity().times(charge.price));
+const PRICE: Value = Value::Number(|charge| charge.price);
+const QUANTITY: Value = Value::Number(|charge| charge.quantity());
+const UNIT: Value = Value::Text(|charge| charge.meter.unit.to_owned());
+const SELLER: Value = Value::Text(|charge| charge.prices.provider.clone());
 
 /// All columns, in their order. Those of FOCUS come first, by name.
-const COLUMNS: [Column; 46] = [
+pub(super) const COLUMNS: [Column; 46] = [
     ("BilledCost", COST),
-    ("BillingAccountId", |charge| charge.entry.tenant.clone()),
-    ("BillingAccountName", |charge| last(&charge.entry.tenant)),
-    ("BillingCurrency", |charge| charge.prices.currency.clone()),
-    ("BillingPeriodEnd", |charge| time(month(charge.start).1)),
-    ("BillingPeriodStart", |charge| time(month(charge.start).0)),
-    ("ChargeCategory", |_| "Usage".to_owned()),
-    ("ChargeClass", NULL),
-    ("ChargeDescription", |charge| charge.description()),
-    ("ChargeFrequency", |_| "Usage-Based".to_owned()),
-    ("ChargePeriodEnd", |charge| time(charge.start + charge.step)),
-    ("ChargePeriodStart", |charge| time(charge.start)),
-    ("CommitmentDiscountCategory", NULL),
-    ("CommitmentDiscountId", NULL),
-    ("CommitmentDiscountName", NULL),
-    ("CommitmentDiscountStatus", NULL),
-    ("CommitmentDiscountType", NULL),
+    ("BillingAccountId", Value::Text(|charge| charge.entry.tenant.clone())),
+    ("BillingAccountName", Value::Text(|charge| last(&charge.entry.tenant))),
+    ("BillingCurrency", Value::Text(|charge| charge.prices.currency.clone())),
+    ("BillingPeriodEnd", Value::Time(|charge| month(charge.start).1)),
+    ("BillingPeriodStart", Value::Time(|charge| month(charge.start).0)),
+    ("ChargeCategory", Value::Text(|_| "Usage".to_owned())),
+    ("ChargeClass", Value::Null),
+    ("ChargeDescription", Value::Text(|charge| charge.description())),
+    ("ChargeFrequency", Value::Text(|_| "Usage-Based".to_owned())),
+    ("ChargePeriodEnd", Value::Time(|charge| charge.start + charge.step)),
+    ("ChargePeriodStart", Value::Time(|charge| charge.start)),
+    ("CommitmentDiscountCategory", Value::Null),
+    ("CommitmentDiscountId", Value::Null),
+    ("CommitmentDiscountName", Value::Null),
+    ("CommitmentDiscountStatus", Value::Null),
+    ("CommitmentDiscountType", Value::Null),
     ("ConsumedQuantity", QUANTITY),
     ("ConsumedUnit", UNIT),
     ("ContractedCost", COST),
@@ -57,27 +65,30 @@ const COLUMNS: [Column; 46] = [
     ("InvoiceIssuerName", SELLER),
     ("ListCost", COST),
     ("ListUnitPrice", PRICE),
-    ("PricingCategory", |_| "Standard".to_owned()),
+    ("PricingCategory", Value::Text(|_| "Standard".to_owned())),
     ("PricingQuantity", QUANTITY),
     ("PricingUnit", UNIT),
     ("ProviderName", SELLER),
     ("PublisherName", SELLER),
-    ("RegionId", NULL),
-    ("RegionName", NULL),
-    ("ResourceId", |charge| charge.resource()),
-    ("ResourceName", |charge| last(&charge.entry.dag)),
-    ("ResourceType", |charge| if charge.entry.dag.is_empty() { "" } else { "DAG" }.to_owned()),
-    ("ServiceCategory", |_| "Networking".to_owned()),
-    ("ServiceName", |_| "SmartNIC network tasks".to_owned()),
-    ("ServiceSubcategory", |_| "Other (Networking)".to_owned()),
-    ("SkuId", |charge| charge.meter.key.to_string()),
-    ("SkuMeter", |charge| charge.meter.name.to_string()),
-    ("SkuPriceDetails", NULL),
-    ("SkuPriceId", |charge| format!("{}/{}", charge.version.name, charge.meter.key)),
-    ("SubAccountId", NULL),
-    ("SubAccountName", NULL),
-    ("Tags", NULL),
-    ("x_Card", |charge| charge.entry.card.clone()),
+    ("RegionId", Value::Null),
+    ("RegionName", Value::Null),
+    ("ResourceId", Value::Text(|charge| charge.resource())),
+    ("ResourceName", Value::Text(|charge| last(&charge.entry.dag))),
+    (
+        "ResourceType",
+        Value::Text(|charge| if charge.entry.dag.is_empty() { "" } else { "DAG" }.to_owned()),
+    ),
+    ("ServiceCategory", Value::Text(|_| "Networking".to_owned())),
+    ("ServiceName", Value::Text(|_| "SmartNIC network tasks".to_owned())),
+    ("ServiceSubcategory", Value::Text(|_| "Other (Networking)".to_owned())),
+    ("SkuId", Value::Text(|charge| charge.meter.key.to_string())),
+    ("SkuMeter", Value::Text(|charge| charge.meter.name.to_string())),
+    ("SkuPriceDetails", Value::Null),
+    ("SkuPriceId", Value::Text(|charge| format!("{}/{}", charge.version.name, charge.meter.key))),
+    ("SubAccountId", Value::Null),
+    ("SubAccountName", Value::Null),
+    ("Tags", Value::Null),
+    ("x_Card", Value::Text(|charge| charge.entry.card.clone())),
 ];
 
 impl Charge<'_> {
@@ -131,28 +142,58 @@ fn last(name: &str) -> String {
     name.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
-/// All charges of the entries of steps, with a heading. A meter without a price or an amount has no row.
-///
-/// # Errors
-/// There is no price for a step.
-pub fn charges(
-    entries: &[UsageEntry],
-    prices: &Prices,
-    Charged { step, .. }: Charged,
-) -> Result<String, String> {
-    let mut text = values::line(COLUMNS.iter().map(|(name, _)| (*name).to_owned()));
-    for entry in entries {
-        let start = entry.start_time.map_or(0, |start| start.seconds);
-        let start = u64::try_from(start).unwrap_or_default();
-        let version = prices.at(start)?;
-        for (meter, price) in version.prices() {
-            let charge = Charge { entry, meter, price: *price, version, prices, start, step };
-            if !charge.quantity().is_zero() {
-                text += &values::line(COLUMNS.iter().map(|(_, of)| of(&charge)));
+/// All charges of the entries of steps. A meter without a price or an amount has none.
+pub struct Charges<'a>(Vec<Charge<'a>>);
+
+impl<'a> Charges<'a> {
+    /// Charges by these prices.
+    ///
+    /// # Errors
+    /// There is no price for a step.
+    pub fn new(
+        entries: &'a [UsageEntry],
+        prices: &'a Prices,
+        Charged { step, .. }: Charged,
+    ) -> Result<Self, String> {
+        let mut charges = Vec::new();
+        for entry in entries {
+            let start = entry.start_time.map_or(0, |start| start.seconds);
+            let start = u64::try_from(start).unwrap_or_default();
+            let version = prices.at(start)?;
+            for (meter, price) in version.prices() {
+                let charge = Charge { entry, meter, price: *price, version, prices, start, step };
+                if !charge.quantity().is_zero() {
+                    charges.push(charge);
+                }
             }
         }
+        Ok(Self(charges))
     }
-    Ok(text)
+
+    /// A row for each charge as comma-separated values, with a heading.
+    pub fn csv(&self) -> String {
+        let mut text = values::line(COLUMNS.iter().map(|(name, _)| (*name).to_owned()));
+        for charge in &self.0 {
+            text += &values::line(COLUMNS.iter().map(|(_, of)| of.text(charge)));
+        }
+        text
+    }
+
+    #[cfg(feature = "parquet")]
+    pub(super) fn rows(&self) -> &[Charge<'a>] {
+        &self.0
+    }
+}
+
+impl Value {
+    fn text(&self, charge: &Charge<'_>) -> String {
+        match self {
+            Self::Text(of) => of(charge),
+            Self::Time(of) => time(of(charge)),
+            Self::Number(of) => of(charge).to_string(),
+            Self::Null => String::new(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -215,7 +256,8 @@ mod tests {
     #[test]
     fn a_charge_is_quantity_times_the_price_of_its_time() {
         let entries = [entry(0, 86_400_001, 1_500_000_000), entry(1, 1, 9)];
-        let text = charges(&entries, &prices("Example"), CHARGED).expect("charges");
+        let prices = prices("Example");
+        let text = Charges::new(&entries, &prices, CHARGED).expect("charges").csv();
         // The description alone has a comma, and is in quotes.
         let text = text.replace(", at ", " at ").replace('"', "");
         let rows = rows(&text);
@@ -248,13 +290,13 @@ mod tests {
         let prices = Prices::parse(text).expect("valid prices");
         let time =
             |nt_type: &str, instance_ms| UsageNtTime { nt_type: nt_type.into(), instance_ms };
-        let entry = UsageEntry {
+        let entries = [UsageEntry {
             area_ppm_seconds: 250_000,
             loads: 3,
             nts: vec![time("ntTypes/lb", 9), time("ntTypes/vpn", 2_500), time("", 7)],
             ..entry(0, 0, 0)
-        };
-        let text = charges(&[entry], &prices, CHARGED).expect("charges");
+        }];
+        let text = Charges::new(&entries, &prices, CHARGED).expect("charges").csv();
         let text = text.replace(", at ", " at ").replace('"', "");
         let rows = rows(&text);
         let of = |column: &str| rows.iter().map(|row| row[column]).collect::<Vec<_>>();

@@ -9,8 +9,8 @@ mod statement;
 mod values;
 
 pub use columns::csv;
-pub use focus::charges;
+pub use focus::Charges;
 #[cfg(feature = "parquet")]
-pub use parquet::parquet;
+pub use parquet::{charges_parquet, parquet};
 pub use period::Charged;
 pub use statement::{StatementDay, UsageStatement, statement};

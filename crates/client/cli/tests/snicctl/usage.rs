@@ -222,6 +222,7 @@ fn a_wrong_price_is_refused_with_its_file_and_key() {
 fn charges_need_prices_and_a_listing_takes_no_format() {
     let fake = Fake::start();
     assert_eq!(run(fake.endpoint(), "usage export --format focus").code, 2);
+    assert_eq!(run(fake.endpoint(), "usage export --format focus-parquet").code, 2);
     assert_eq!(run(fake.endpoint(), "usage --format csv").code, 2);
     let short = run(fake.endpoint(), "usage --step 0s");
     assert_eq!(short.code, 2);
@@ -249,6 +250,14 @@ fn without_parquet_the_program_says_how_to_get_it() {
     for part in ["built without Parquet", "--format csv", "snicctl/parquet"] {
         assert!(run.stderr.contains(part), "{part}: {}", run.stderr);
     }
+    let folder = tempfile::tempdir().expect("a folder");
+    let prices = prices(folder.path(), "0.5");
+    let run = self::run(
+        fake.endpoint(),
+        &format!("usage export --format focus-parquet --prices {prices}"),
+    );
+    assert_eq!((run.code, run.stdout.as_str()), (2, ""));
+    assert!(run.stderr.contains("built without Parquet"), "{}", run.stderr);
 }
 
 /// A Python with these packages; none where there is no Python, but in CI.
@@ -308,6 +317,45 @@ fn another_program_reads_the_parquet_and_its_sums_agree() {
     let bytes = u64::try_from(days).expect("positive") * 1_000_000_001;
     let expected =
         format!("UBIGINT\n{days} {bytes} {} 2026-01-01 00:00:00 cards/card0\n", u64::MAX);
+    assert_eq!(said, expected, "{}", String::from_utf8_lossy(&sums.stderr));
+}
+
+/// Types and sums of charges as DuckDB sees them.
+#[cfg(feature = "parquet")]
+const CHARGES: &str = "
+import duckdb, sys
+charges = duckdb.read_parquet(sys.argv[1])
+types = dict(zip(charges.columns, map(str, charges.types)))
+print(len(types), types['BilledCost'], types['ChargePeriodStart'], types['Tags'])
+query = 'SELECT count(*), sum(BilledCost), sum(PricingQuantity), min(ChargePeriodStart) AT TIME ZONE $$UTC$$, '
+query += 'count(Tags), count(ResourceId), any_value(BillingCurrency)'
+print(*duckdb.sql(query + ' FROM charges').fetchone())
+";
+
+#[cfg(feature = "parquet")]
+#[test]
+#[ignore = "ci: installs DuckDB"]
+fn another_program_adds_up_charges_to_the_last_digit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(environment) = python(folder.path(), &["duckdb==1.5.6"]) else { return };
+    let fake = Fake::start();
+    let usage = vec![entry("web", 0), UsageEntry { dag: String::new(), uid: 0, ..entry("", 1) }];
+    fake.answer("ListUsage", &ListUsageResponse { usage, ..Default::default() });
+    let prices = prices(folder.path(), "0.000000000003");
+    let config = folder.path().join("config.toml");
+    let mut program = snicctl(&config);
+    program.env("SNICCTL_ENDPOINT", fake.endpoint());
+    let export = format!("usage export --format focus-parquet --prices {prices} {TWO_DAYS}");
+    let output = program.args(export.split(' ')).output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let file = folder.path().join("charges.parquet");
+    std::fs::write(&file, output.stdout).expect("it is written");
+    let python = environment.join("bin/python");
+    let sums = Command::new(python).args(["-c", CHARGES]).arg(&file).output().expect("it starts");
+    let said = String::from_utf8_lossy(&sums.stdout);
+    // Python writes so small a decimal with an exponent, and loses no digit of it.
+    let expected = "46 DECIMAL(38,21) TIMESTAMP WITH TIME ZONE VARCHAR\n\
+                    2 6.000000006E-12 2.000000002000000000000 2026-01-01 00:00:00 0 1 EUR\n";
     assert_eq!(said, expected, "{}", String::from_utf8_lossy(&sums.stderr));
 }
 
