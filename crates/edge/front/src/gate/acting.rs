@@ -9,7 +9,7 @@ use snic_domain::Caller;
 
 use crate::identity::CallerIdentity;
 
-/// Who calls.
+/// Caller of a request, and the operator that calls for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ActingCaller {
     /// The caller: quotas, shares and ownership are those of this one.
