@@ -17,7 +17,7 @@ fn folder(name: &str) -> PathBuf {
 const BASES: [(&str, usize); 2] = [("manifests", 15), (".", 11)];
 
 /// Rights of the accounts: verb and resource, and whether they are there.
-const RIGHTS: [(&str, &str, bool); 15] = [
+const RIGHTS: [(&str, &str, bool); 16] = [
     ("snic-system:snic-dag-controller", "patch dags.snic.dev", true),
     ("snic-system:snic-dag-controller", "patch dags.snic.dev --subresource=status", true),
     ("snic-system:snic-dag-controller", "delete dags.snic.dev", false),
@@ -30,6 +30,7 @@ const RIGHTS: [(&str, &str, bool); 15] = [
     ("kube-system:snic-dra", "delete resourceslices.resource.k8s.io", false),
     ("kube-system:snic-dra", "patch nodes", false),
     ("kube-system:snic-dra", "create resourcequotas", true),
+    ("kube-system:snic-dra", "watch resourcequotas", true),
     ("kube-system:snic-dra", "patch resourcequotas", false),
     ("kube-system:snic-dra", "delete resourcequotas", false),
     ("kube-system:snic-dra", "get pods", false),

@@ -10,4 +10,5 @@ mod kustomize;
 mod lost_bindings;
 mod manifests;
 mod pods;
+mod quotas;
 mod throughput;

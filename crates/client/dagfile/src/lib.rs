@@ -73,7 +73,7 @@ use self::yaml::{Value, YamlKey, YamlNode};
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Fields of a DAG that only the server sets.
-const OUTPUT_ONLY: [&str; 15] = [
+const OUTPUT_ONLY: [&str; 16] = [
     "uid",
     "state",
     "generation",
@@ -85,6 +85,7 @@ const OUTPUT_ONLY: [&str; 15] = [
     "traffic",
     "unserved_bps",
     "shortfall_bps",
+    "fleet_card",
     "fleet_managed",
     "create_time",
     "update_time",

@@ -74,6 +74,10 @@ pub enum ConnectError {
 /// The header with the host that an operator asks, of a call at a fleet's endpoint.
 pub const HOST_HEADER: &str = "snic-host";
 
+/// The header with the tenant, such as `tenant/acme`, that an operator acts for: quotas, shares and policies of the tenant
+/// hold for the call, and the policies about the operator as well.
+pub const ACTING_FOR_HEADER: &str = "snic-acting-for";
+
 /// The header of a host's link to a fleet with the epoch of the leader that the host has just lost: a replica that knows no
 /// later leader has the host wait for one.
 pub const LOST_EPOCH_HEADER: &str = "snic-lost-epoch";

@@ -26,7 +26,10 @@ pub struct Entry {
     pub time: u64,
     /// The caller, such as `operator/root` or `tenant/acme/bob`; [`crate::NOBODY`] without an identity.
     pub caller: String,
-    /// [`PROVEN`] or [`STATED`]: whether the server knows the caller's name from others than the caller.
+    /// The operator that called for the caller, which is a tenant then; empty where the caller itself did.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub agent: String,
+    /// [`PROVEN`] or [`STATED`]: whether the server knows the name of who called from others.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub identity: String,
     /// Where the call came from: an address with its port, or the user and process on the unix socket.
@@ -109,14 +112,21 @@ impl Entry {
             _ => &self.caller,
         };
         let is_own = match reader {
-            Caller::Tenant(own) => tenant_of(&self.caller) == Some(own.as_str()),
+            Caller::Tenant(own) => {
+                self.agent.is_empty() && tenant_of(&self.caller) == Some(own.as_str())
+            }
             Caller::Operator(_) | Caller::Orchestrator(_) => true,
+        };
+        let agent = match (reader, self.agent.split_once('/')) {
+            (Caller::Tenant(_), Some((kind, _))) => kind,
+            _ => &self.agent,
         };
         v1::AuditEntry {
             // It counts everybody's calls.
             number: if matches!(reader, Caller::Tenant(_)) { 0 } else { self.number },
             time: Some(snic_api::convert::timestamp(Timestamp::from_nanos(self.time))),
             caller: caller.to_owned(),
+            agent: agent.to_owned(),
             // Whose calls they are not does not learn from where others manage the server.
             peer: if is_own { self.peer.clone() } else { String::new() },
             identity: if is_own { self.identity.clone() } else { String::new() },

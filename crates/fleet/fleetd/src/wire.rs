@@ -91,11 +91,18 @@ pub(crate) fn dag(of: &FleetDag, reader: &Caller) -> v1::Dag {
         generation: of.generation,
         observed_generation: of.served_generation,
         conditions: conditions(of, reader),
+        fleet_card: fleet_card(of, reader),
         etag: of.meta.etag(),
         create_time: Some(timestamp(of.meta.created)),
         update_time: Some(timestamp(of.meta.updated)),
         ..v1::Dag::default()
     }
+}
+
+/// The card of a DAG that has a place, for operators: tenants are not told which hosts there are.
+fn fleet_card(of: &FleetDag, reader: &Caller) -> String {
+    let card = of.card.as_ref().filter(|_| matches!(reader, Caller::Operator(_)));
+    card.map_or_else(String::new, ToString::to_string)
 }
 
 fn conditions(of: &FleetDag, reader: &Caller) -> Vec<v1::Condition> {

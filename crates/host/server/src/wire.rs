@@ -166,6 +166,7 @@ pub(crate) fn dag(view: &DagView, reader: DagReader<'_>) -> v1::Dag {
         unserved_bps: view.unserved.get(),
         shortfall_bps: view.shortfall.get(),
         fleet_managed: view.assigned.is_some(),
+        fleet_card: String::new(), // that is said by the fleet
         states: view.states.iter().map(|state| chain_state(state, reader)).collect(),
         traffic: view.traffic.as_deref().map(|of| traffic(of, view.measured.as_deref())),
         etag: view.etag.clone(),

@@ -58,8 +58,8 @@ pub enum DagControllerError {
     Credentials(#[from] dra::DraError),
     #[error(transparent)]
     Lease(#[from] lease::LeaseLost),
-    /// News that the controller lives by come no more; another replica, or the next start, has them.
-    #[error("{0} are read no more")]
+    /// News that the controller lives by no longer come; another replica, or the next start, has them.
+    #[error("{0} are no longer read")]
     Feed(&'static str),
 }
 
@@ -211,7 +211,7 @@ mod tests {
         feeds.begin("objects", std::future::pending());
         feeds.begin("served rates", async {});
         let ended = tokio::time::timeout(Duration::from_secs(10), feeds.ended()).await;
-        assert_eq!(ended.expect("at once").to_string(), "served rates are read no more");
+        assert_eq!(ended.expect("at once").to_string(), "served rates are no longer read");
     }
 
     #[tokio::test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use prost_types::FieldMask;
-use snic_api::connect::{Connection, Target};
+use snic_api::connect::{ACTING_FOR_HEADER, Connection, Target};
 use snic_api::error::reason_of;
 use snic_api::replies::OneItem as _;
 use snic_api::v1::dag_service_client::DagServiceClient;
@@ -30,6 +30,15 @@ const ALL: &str = "tenants/-";
 
 type Client = DagServiceClient<Connection>;
 
+/// Has a request made for the tenant of this DAG, as if that tenant had asked: what its policies forbid is refused.
+fn act_for_tenant<T>(request: &mut Request<T>, dag: &str) -> Result<(), Status> {
+    let tenant = dag.strip_prefix("tenants/").and_then(|rest| rest.split('/').next());
+    let value = tenant.and_then(|tenant| format!("tenant/{tenant}").parse().ok());
+    let value = value.ok_or_else(|| Status::invalid_argument(format!("{dag} names no tenant")))?;
+    request.metadata_mut().insert(ACTING_FOR_HEADER, value);
+    Ok(())
+}
+
 /// News of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerNews {
@@ -46,6 +55,15 @@ pub enum ServerNews {
 pub struct DagServer {
     target: Target,
     client: Mutex<Option<Client>>,
+}
+
+fn deletion(name: &str, etag: &str) -> Request<DeleteDagRequest> {
+    Request::new(DeleteDagRequest {
+        name: name.to_owned(),
+        etag: etag.to_owned(),
+        allow_missing: true,
+        ..DeleteDagRequest::default()
+    })
 }
 
 impl DagServer {
@@ -88,7 +106,7 @@ impl DagServer {
         }
     }
 
-    /// Creates a DAG; its name says where.
+    /// Creates a DAG for its tenant; its name says where.
     ///
     /// # Errors
     /// The server's status.
@@ -101,37 +119,48 @@ impl DagServer {
             dag: Some(dag),
             ..CreateDagRequest::default()
         });
+        act_for_tenant(&mut request, parent)?;
         request.set_timeout(CHANGE_MAX);
         let reply = self.client().await?.create_dag(request).await;
         self.answer(reply).await.map(drop)
     }
 
-    /// Sets all that may be set of a DAG, if it has this etag.
+    /// Sets all that may be set of a DAG for its tenant, if it has this etag.
     ///
     /// # Errors
     /// The server's status.
     pub async fn update(&self, dag: Dag) -> Result<(), Status> {
+        let name = dag.name.clone();
         let mut request = Request::new(UpdateDagRequest {
             dag: Some(dag),
             update_mask: Some(FieldMask { paths: vec!["*".to_owned()] }),
             ..UpdateDagRequest::default()
         });
+        act_for_tenant(&mut request, &name)?;
         request.set_timeout(CHANGE_MAX);
         let reply = self.client().await?.update_dag(request).await;
         self.answer(reply).await.map(drop)
     }
 
-    /// Deletes a DAG, if it has this etag. One that does not exist is no error.
+    /// Deletes a DAG for its tenant, if it has this etag. One that does not exist is no error.
     ///
     /// # Errors
     /// The server's status.
     pub async fn delete(&self, name: &str, etag: &str) -> Result<(), Status> {
-        let mut request = Request::new(DeleteDagRequest {
-            name: name.to_owned(),
-            etag: etag.to_owned(),
-            allow_missing: true,
-            ..DeleteDagRequest::default()
-        });
+        let mut request = deletion(name, etag);
+        act_for_tenant(&mut request, name)?;
+        self.send_deletion(request).await
+    }
+
+    /// The same as the operator, where nobody asked for it: what the DAG was made for has gone.
+    ///
+    /// # Errors
+    /// The server's status.
+    pub async fn clear(&self, name: &str, etag: &str) -> Result<(), Status> {
+        self.send_deletion(deletion(name, etag)).await
+    }
+
+    async fn send_deletion(&self, mut request: Request<DeleteDagRequest>) -> Result<(), Status> {
         request.set_timeout(CHANGE_MAX);
         let reply = self.client().await?.delete_dag(request).await;
         self.answer(reply).await.map(drop)

@@ -127,18 +127,10 @@ fn short_card(card: &str) -> String {
     format!("{}{id}", host.strip_prefix("hosts/").unwrap_or(host))
 }
 
-/// The card that a fleet has placed a DAG on. The mapping is of its host, which does not know its own name; operators are told by
-/// a condition: `on hosts/h0/cards/card0`.
-fn placed_on(dag: &Dag) -> Option<String> {
-    let placed = dag.conditions.iter().find(|condition| condition.reason == "PLACED")?;
-    let card = placed.message.strip_prefix("on ").filter(|card| card.starts_with("hosts/"))?;
-    (!card.contains(' ')).then(|| short_card(card))
-}
-
-/// Short names of the cards that a DAG is on.
+/// Short names of the cards that a DAG is on. A mapping is of a host, which does not know its own name: in a fleet there is a field.
 fn cards(dag: &Dag) -> String {
-    if let Some(card) = placed_on(dag) {
-        return card;
+    if !dag.fleet_card.is_empty() {
+        return short_card(&dag.fleet_card);
     }
     let mapping = dag.mapping.iter();
     let chains = mapping.flat_map(|mapping| &mapping.stages).flat_map(|stage| &stage.branches);
@@ -278,11 +270,8 @@ mod tests {
         }
         let mut placed = dag();
         assert_eq!(cards(&placed), "card0");
-        let placement = condition("Mapped", Holds::True, "PLACED", "on hosts/h7/cards/card0");
-        placed.conditions[0] = placement;
-        assert_eq!(cards(&placed), "h7/card0");
-        "on some host".clone_into(&mut placed.conditions[0].message);
-        assert_eq!(cards(&placed), "card0", "tenants are not told the host");
+        "hosts/h7/cards/card1".clone_into(&mut placed.fleet_card);
+        assert_eq!(cards(&placed), "h7/card1");
     }
 
     const T1: Timestamp = Timestamp::constant(1_000, 0);

@@ -202,7 +202,7 @@ impl DagWorker {
         if !is_of(&dag, &object.head) {
             return Ok(None);
         }
-        let deleted = self.server.delete(&former, &dag.etag).await;
+        let deleted = self.server.clear(&former, &dag.etag).await;
         if let Err(status) = deleted
             && is_down(&status)
         {

@@ -271,7 +271,7 @@ impl ClaimDriver {
     /// Deletes the DAG that a claim carried; not one of that name that somebody else made.
     async fn withdraw(&self, claim: &str, name: &str) -> Result<(), Status> {
         match self.dags.get(name).await? {
-            Some(dag) if is_of(&dag, claim) => self.dags.delete(name, &dag.etag).await,
+            Some(dag) if is_of(&dag, claim) => self.dags.clear(name, &dag.etag).await,
             _ => Ok(()),
         }
     }

@@ -33,6 +33,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 
 use crate::dra::driver::{ClaimDriver, DriverService};
 use crate::dra::publisher::Publisher;
+use crate::dra::quotas::QuotaKeeper;
 use crate::dra::settings::DraSettings;
 use crate::settings_file::InvalidSettings;
 
@@ -95,13 +96,16 @@ pub async fn run(settings: DraSettings) -> Result<(), DraError> {
     let settings = Arc::new(settings);
     let api = client(settings.kubeconfig.as_deref()).await?;
     let driver = Arc::new(ClaimDriver::open(&settings, api.clone())?);
-    let publisher = Publisher::new(&settings, api.clone())?;
+    let (keeper, are_bounded) = QuotaKeeper::new(&settings, api.clone());
+    let publisher = Publisher::new(&settings, api.clone(), are_bounded)?;
     let registered = Arc::clone(&publisher.wake);
     let publishing = tokio::spawn(publisher.run());
+    let bounding = tokio::spawn(keeper.run());
     // It also releases what an earlier run bound for it, so it watches whatever the settings say now.
     let ahead = tokio::spawn(ahead::run(Arc::clone(&driver), api, Arc::clone(&settings)));
     let served = registration::serve(&settings, DriverService(driver), registered).await;
     publishing.abort();
+    bounding.abort();
     ahead.abort();
     served
 }

@@ -15,20 +15,18 @@ use snic_api::v1::network_task_service_client::NetworkTaskServiceClient;
 use snic_api::v1::orchestration_service_client::OrchestrationServiceClient;
 use snic_api::v1::vm_binding::State;
 use snic_api::v1::{ListBindingsRequest, ListCardsRequest, ListNtTypesRequest, VmBinding};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tonic::{Request, Status};
 
 use crate::dra::records::RecordFolder;
 use crate::dra::settings::DraSettings;
 use crate::dra::slices::{BoundCount, NodeInventory, slice};
-use crate::dra::{DRIVER, DraError, quotas};
+use crate::dra::{DRIVER, DraError};
 
 /// Time limit of a call to the daemon.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Interval of writing a slice that has not changed: somebody may have deleted it.
 const REPEAT: Duration = Duration::from_secs(60);
-/// Interval of looking for namespaces without a quota.
-const QUOTAS_EVERY: Duration = Duration::from_secs(10);
 /// Owner of the fields that the driver applies.
 const FIELD_MANAGER: &str = "snic-dra";
 /// Most cards and types of network tasks that are read.
@@ -40,6 +38,8 @@ pub struct Publisher {
     api: kube::Client,
     /// Notes of claims, by which their functions are told from those of others.
     records: RecordFolder,
+    /// Whether each namespace has its quota.
+    are_bounded: watch::Receiver<bool>,
     /// Wakes it when the kubelet has registered the driver: a kubelet that starts may delete the slices of before.
     pub wake: Arc<Notify>,
 }
@@ -112,27 +112,24 @@ async fn read(settings: &DraSettings, records: &RecordFolder) -> Result<NodeInve
 }
 
 impl Publisher {
-    /// Publishes with the first run.
+    /// Publishes with the first run, once each namespace has its quota.
     ///
     /// # Errors
     /// [`DraError::Records`].
-    pub fn new(settings: &Arc<DraSettings>, api: kube::Client) -> Result<Self, DraError> {
+    pub fn new(
+        settings: &Arc<DraSettings>,
+        api: kube::Client,
+        are_bounded: watch::Receiver<bool>,
+    ) -> Result<Self, DraError> {
         let records = RecordFolder::open(&settings.state_dir).map_err(DraError::Records)?;
-        Ok(Self { settings: Arc::clone(settings), api, records, wake: Arc::default() })
+        Ok(Self { settings: Arc::clone(settings), api, records, are_bounded, wake: Arc::default() })
     }
 
     /// Publishes until the program ends. Before the daemon has answered once, the node offers nothing new.
     pub async fn run(self) {
         let mut inventory = NodeInventory::default();
         let mut published: Option<(ResourceSliceSpec, Instant)> = None;
-        let mut bounded: Option<Instant> = None;
         loop {
-            if bounded.is_none_or(|at| at.elapsed() >= QUOTAS_EVERY) {
-                match quotas::ensure(&self.api, &self.settings).await {
-                    Ok(()) => bounded = Some(Instant::now()),
-                    Err(error) => tracing::warn!(%error, "namespaces may lack their quotas"),
-                }
-            }
             match read(&self.settings, &self.records).await {
                 Ok(now) => inventory = now,
                 Err(status) => {
@@ -150,7 +147,7 @@ impl Publisher {
                 .as_ref()
                 .is_none_or(|(before, at)| *before != spec || at.elapsed() >= REPEAT);
             // Nothing is offered before each namespace has its bound.
-            if is_due && bounded.is_some() && !inventory.cards.is_empty() {
+            if is_due && *self.are_bounded.borrow() && !inventory.cards.is_empty() {
                 match self.write(&spec).await {
                     Ok(()) => published = Some((spec, Instant::now())),
                     Err(error) => tracing::warn!(%error, "the ResourceSlice cannot be written"),

@@ -1,14 +1,20 @@
 //! A bound for each namespace with a tenant: a `ResourceQuota` of functions, so that one tenant's claims, served or not, leave
 //! functions to others.
 //!
-//! It is created where it is missing, and never changed: its number is the operator's from then on.
+//! It is created where it is missing, and never changed: its number is the operator's from then on. Which there are is listed once,
+//! from the API server's cache, and then watched: drivers of many nodes are no load while nothing changes.
 
 use std::collections::BTreeSet;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ResourceQuota;
 use kube::Api;
-use kube::api::{ListParams, PostParams};
+use kube::api::{ListParams, PartialObjectMeta, PostParams, WatchEvent, WatchParams};
 use serde_json::json;
+use tokio::sync::watch;
+use tokio_stream::StreamExt as _;
 
 use crate::dra::DRIVER;
 use crate::dra::settings::DraSettings;
@@ -19,6 +25,12 @@ pub const NAME: &str = "snic-functions";
 const CONFLICT: u16 = 409;
 /// Its status where the namespace does not exist, and so has no claims.
 const NOT_FOUND: u16 = 404;
+/// Interval of looking for namespaces that are new.
+const LOOK: Duration = Duration::from_secs(10);
+/// Pause after a watch that ended.
+const RETRY: Duration = Duration::from_secs(3);
+/// Longest time of a watch, in seconds.
+const WATCH_SECONDS: u32 = 290;
 
 /// The quota of a namespace: devices of our class.
 fn quota(namespace: &str, functions: u32) -> ResourceQuota {
@@ -30,24 +42,95 @@ fn quota(namespace: &str, functions: u32) -> ResourceQuota {
     serde_json::from_value(object).unwrap_or_default()
 }
 
-/// Creates what is missing in namespaces that exist.
-///
-/// # Errors
-/// The API server does not say which there are, or takes no other.
-pub async fn ensure(api: &kube::Client, settings: &DraSettings) -> Result<(), kube::Error> {
-    let all: Api<ResourceQuota> = Api::all(api.clone());
-    let named = ListParams::default().fields(&format!("metadata.name={NAME}"));
-    let there = all.list_metadata(&named).await?.items.into_iter();
-    let there: BTreeSet<String> = there.filter_map(|one| one.metadata.namespace).collect();
-    for namespace in settings.namespaces.keys().filter(|name| !there.contains(*name)) {
-        let quotas: Api<ResourceQuota> = Api::namespaced(api.clone(), namespace);
-        let functions = settings.quota();
-        match quotas.create(&PostParams::default(), &quota(namespace, functions)).await {
-            Ok(_) => tracing::info!(namespace, functions, "quota created"),
-            // The driver of another node was faster; or it has no claims either.
-            Err(kube::Error::Api(status)) if [CONFLICT, NOT_FOUND].contains(&status.code) => {}
-            Err(error) => return Err(error),
+fn named() -> String {
+    format!("metadata.name={NAME}")
+}
+
+/// Keeps a quota in each namespace of the settings.
+pub struct QuotaKeeper {
+    settings: Arc<DraSettings>,
+    api: kube::Client,
+    /// Turns true once all namespaces that exist have one.
+    are_bounded: watch::Sender<bool>,
+}
+
+impl QuotaKeeper {
+    /// With the receiver of whether all namespaces that exist have their quota; that stays true.
+    pub fn new(settings: &Arc<DraSettings>, api: kube::Client) -> (Self, watch::Receiver<bool>) {
+        let are_bounded = watch::Sender::new(false);
+        let bounded = are_bounded.subscribe();
+        (Self { settings: Arc::clone(settings), api, are_bounded }, bounded)
+    }
+
+    /// Keeps them until the program ends.
+    pub async fn run(self) {
+        loop {
+            if let Err(error) = self.follow().await {
+                tracing::warn!(%error, "namespaces may lack their quotas");
+            }
+            tokio::time::sleep(RETRY).await;
         }
+    }
+
+    /// Keeps them until the watch ends.
+    async fn follow(&self) -> Result<(), kube::Error> {
+        let all: Api<ResourceQuota> = Api::all(self.api.clone());
+        let list = all.list_metadata(&ListParams::default().fields(&named()).match_any()).await?;
+        let version = list.metadata.resource_version.clone().unwrap_or_default();
+        let mut there: BTreeSet<String> =
+            list.items.into_iter().filter_map(|one| one.metadata.namespace).collect();
+        self.complete(&mut there).await?;
+        self.are_bounded.send_replace(true);
+        let parameters = WatchParams::default().fields(&named()).timeout(WATCH_SECONDS);
+        let mut events = pin!(all.watch_metadata(&parameters, &version).await?);
+        let mut look = tokio::time::interval(LOOK);
+        loop {
+            tokio::select! {
+                event = events.next() => match event.transpose()? {
+                    None => return Ok(()),
+                    Some(event) => take_in(event, &mut there)?,
+                },
+                _ = look.tick() => self.complete(&mut there).await?,
+            }
+        }
+    }
+
+    /// Creates what is missing in namespaces that exist.
+    async fn complete(&self, there: &mut BTreeSet<String>) -> Result<(), kube::Error> {
+        for namespace in self.settings.namespaces.keys() {
+            if there.contains(namespace) {
+                continue;
+            }
+            let quotas: Api<ResourceQuota> = Api::namespaced(self.api.clone(), namespace);
+            let functions = self.settings.quota();
+            match quotas.create(&PostParams::default(), &quota(namespace, functions)).await {
+                Ok(_) => tracing::info!(namespace, functions, "quota created"),
+                // The driver of another node was faster.
+                Err(kube::Error::Api(status)) if status.code == CONFLICT => {}
+                // It has no claims either.
+                Err(kube::Error::Api(status)) if status.code == NOT_FOUND => continue,
+                Err(error) => return Err(error),
+            }
+            there.insert(namespace.clone());
+        }
+        Ok(())
+    }
+}
+
+/// Takes in that a quota has come or gone.
+fn take_in(
+    event: WatchEvent<PartialObjectMeta<ResourceQuota>>,
+    there: &mut BTreeSet<String>,
+) -> Result<(), kube::Error> {
+    match event {
+        WatchEvent::Added(one) | WatchEvent::Modified(one) => there.extend(one.metadata.namespace),
+        WatchEvent::Deleted(one) => {
+            if let Some(namespace) = one.metadata.namespace {
+                there.remove(&namespace);
+            }
+        }
+        WatchEvent::Bookmark(_) => {}
+        WatchEvent::Error(error) => return Err(kube::Error::Api(error)),
     }
     Ok(())
 }

@@ -309,9 +309,10 @@ impl Cluster {
                  --leader-elect=false {FEATURES}"
             ),
         );
+        let scheduler = page::scheduler_settings(self.path(), Path::new(&admin));
         self.spawn_component(
             "kube-scheduler",
-            &format!("--kubeconfig={admin} --leader-elect=false {FEATURES}"),
+            &format!("--config={} {FEATURES}", scheduler.display()),
         );
     }
 

@@ -31,6 +31,20 @@ pub fn commands(page: &str) -> Vec<String> {
     typed.map(|line| line.trim().to_owned()).collect()
 }
 
+/// The profile of the scheduler that the page recommends for pods with claims.
+pub const PROFILE: &str = "snic";
+
+/// Writes the settings of kube-scheduler that the page recommends, for one that logs in with this file and has no replica.
+pub fn scheduler_settings(folder: &Path, login: &Path) -> PathBuf {
+    let page = block("dra.md", "# /etc/kubernetes/scheduler.yaml");
+    let text = page.replace("/etc/kubernetes/scheduler.conf", &login.display().to_string());
+    assert!(text.contains(&*login.to_string_lossy()) && text.contains(PROFILE), "{text}");
+    let path = folder.join("scheduler.yaml");
+    let text = format!("{text}leaderElection: {{leaderElect: false}}\n");
+    std::fs::write(&path, text).expect("the folder takes files");
+    path
+}
+
 /// A folder in which the commands of pages are typed: it has the manifests, and programs are found.
 pub struct Desk {
     folder: tempfile::TempDir,

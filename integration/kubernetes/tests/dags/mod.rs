@@ -3,6 +3,7 @@
 mod fleet;
 mod hostile;
 mod life;
+mod policies;
 mod site;
 
 use site::Site;

@@ -1,5 +1,6 @@
 //! A control plane with the definition of `Dag`, and the controller with the rights of its manifest; `snicd` with two tenants.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use kube::Api;
@@ -123,7 +124,33 @@ pub struct Site {
 impl Site {
     /// Starts it; the namespaces `shop` and `bank` have tenants, `dev` has none.
     pub async fn start() -> Self {
+        Self::over(Home::new()).await
+    }
+
+    /// The same with a folder of policy files, which is empty.
+    pub async fn with_policies() -> (Self, PathBuf) {
         let home = Home::new();
+        let policies = home.path().join("policies");
+        let folder = policies.join("authorization");
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let text = std::fs::read_to_string(home.settings()).expect("settings");
+        let text = format!("policies_dir = {policies:?}\n{text}");
+        std::fs::write(home.settings(), text).expect("settings");
+        (Self::over(home).await, folder)
+    }
+
+    /// Whether the server was built with policies in files. In CI it must be.
+    pub fn has_policies(&self) -> bool {
+        let mut doctor = Command::new(program("snicd"));
+        let output = doctor.args(["doctor", "-c"]).arg(self.home.settings()).output();
+        let output = output.expect("it starts");
+        let said = [output.stdout, output.stderr].concat();
+        let has = !String::from_utf8_lossy(&said).contains("without them");
+        assert!(has || std::env::var_os("CI").is_none(), "the tests need `--features snicd/cedar`");
+        has
+    }
+
+    async fn over(home: Home) -> Self {
         let daemon = home.start().await;
         let server = connect(&home).await;
         let catalogue = snic_bitstream::catalogue::builtin().expect("the built-in catalogue");

@@ -19,7 +19,9 @@ fn line(entry: &AuditEntry) -> String {
     let resource = if entry.resource.is_empty() { "-" } else { &entry.resource };
     let stated = Some("stated").filter(|_| entry.identity == "STATED");
     let peer = Some(entry.peer.as_str()).filter(|peer| !peer.is_empty());
-    let from: Vec<&str> = stated.into_iter().chain(peer).collect();
+    let agent = format!("by {}", entry.agent);
+    let agent = Some(agent.as_str()).filter(|_| !entry.agent.is_empty());
+    let from: Vec<&str> = agent.into_iter().chain(stated).chain(peer).collect();
     let from = if from.is_empty() { String::new() } else { format!(" ({})", from.join(", ")) };
     let caller = &entry.caller;
     let mut line = format!("{time} {caller}{from} {method} {resource}: {}", entry.code);
@@ -86,6 +88,9 @@ mod tests {
         };
         let text = entries(&[local], style);
         assert!(text.contains(" tenant/acme (stated, uid 0, process 7) CreateDag "), "{text}");
+        let acting = AuditEntry { agent: "operator/kubernetes".into(), ..entry.clone() };
+        let text = entries(&[acting], style);
+        assert!(text.contains(" tenant/acme (by operator/kubernetes) CreateDag "), "{text}");
         let proven = AuditEntry { identity: "PROVEN".into(), ..entry.clone() };
         assert!(entries(&[proven], style).ends_with(says), "the usual is not said");
         let fine = AuditEntry { code: "OK".into(), reason: String::new(), ..entry };

@@ -136,6 +136,7 @@ pub fn web() -> Dag {
         unserved_bps: 0,
         shortfall_bps: 0,
         fleet_managed: false,
+        fleet_card: String::new(),
         traffic: Some(web_traffic()),
         etag: "e1".into(),
         create_time: made(),

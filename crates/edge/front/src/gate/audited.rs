@@ -75,6 +75,7 @@ impl PendingEntry {
         let body = capturing(body, Arc::clone(&captured));
         let entry = Entry {
             caller: call.identity.as_ref().map_or_else(|| NOBODY.to_owned(), ToString::to_string),
+            agent: call.agent.as_ref().map_or_else(String::new, ToString::to_string),
             method: path.rsplit_once('.').map_or(path, |(_, method)| method).to_owned(),
             identity: match is_proven {
                 Some(true) => PROVEN.to_owned(),

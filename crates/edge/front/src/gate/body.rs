@@ -28,6 +28,8 @@ pub(super) struct Call {
     method: &'static str,
     /// The caller, once identified.
     pub identity: Option<CallerIdentity>,
+    /// The operator that acts for the caller, if one does.
+    pub agent: Option<CallerIdentity>,
     /// Decision about it.
     pub settled: DecisionSlot,
     lines: Arc<FailureLines>,
@@ -69,6 +71,7 @@ impl Call {
             is_traced,
             method: full_name,
             identity: None,
+            agent: None,
             settled: DecisionSlot::default(),
             lines: Arc::clone(lines),
             begun: Instant::now(),

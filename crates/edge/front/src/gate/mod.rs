@@ -10,6 +10,7 @@
 //! It is one layer because the order matters and each step needs the result of the one before: a caller
 //! without an identity takes no permit, and a caller without access learns nothing about limits.
 
+mod acting;
 mod admission;
 mod arrival;
 mod audited;
@@ -43,6 +44,7 @@ use crate::identity::CallerIdentity;
 use crate::listen::Peer;
 use crate::settings::{FrontSettings, Limits, WAIT_MAX};
 use crate::steps::FairScheduler;
+use acting::{ActingCaller, acting};
 use admission::{Admission, AdmittedTurn, CallPermits};
 use audited::{CallOrigin, PendingEntry};
 use body::{Call, track};
@@ -139,7 +141,8 @@ impl Rules {
             return (None, request);
         };
         let from = peer(&request).map_or_else(|_| String::new(), |peer| peer.place.to_string());
-        let proven = call.identity.as_ref().zip(peer(&request).ok());
+        let connected = call.agent.as_ref().or(call.identity.as_ref());
+        let proven = connected.zip(peer(&request).ok());
         let proven = proven.map(|(identity, peer)| peer.proves(identity));
         let (head, body) = request.into_parts();
         let trace_id = snic_telemetry::trace::id(&call.span, &head.headers);
@@ -156,6 +159,13 @@ impl Rules {
     ) -> Result<AdmittedCall, Status> {
         let identity = self.identity(row, request)?;
         call.identity.clone_from(&identity);
+        let caller = identity.map(|identity| acting(identity, request.headers())).transpose()?;
+        let (identity, agent) = match caller {
+            Some(ActingCaller { identity, agent }) => (Some(identity), agent),
+            None => (None, None),
+        };
+        call.identity.clone_from(&identity);
+        call.agent.clone_from(&agent);
         admit_kind(row, identity.as_ref(), &call.settled)?;
         if *self.stopping.borrow() && row.access != Access::Open {
             return Err(shutting_down().into());
@@ -175,6 +185,7 @@ impl Rules {
         let deadline = Deadline::after(limit);
         let passage = identity.map(|identity| {
             CallAuthorizer::new(identity, row, self.authorization.clone(), call.settled.clone())
+                .by(agent)
         });
         if let Some(passage) = &passage {
             request.extensions_mut().insert(passage.clone());

@@ -46,6 +46,8 @@ impl DecisionSlot {
 #[derive(Debug, Clone)]
 pub struct CallAuthorizer {
     identity: CallerIdentity,
+    /// The operator that acts for the caller, if one does: policies have to allow both.
+    agent: Option<CallerIdentity>,
     row: Row,
     authorization: Authorization,
     settled: DecisionSlot,
@@ -58,7 +60,12 @@ impl CallAuthorizer {
         authorization: Authorization,
         settled: DecisionSlot,
     ) -> Self {
-        Self { identity, row, authorization, settled }
+        Self { identity, agent: None, row, authorization, settled }
+    }
+
+    /// The same for a call that this operator makes for the caller.
+    pub(super) fn by(self, agent: Option<CallerIdentity>) -> Self {
+        Self { agent, ..self }
     }
 
     pub const fn identity(&self) -> &CallerIdentity {
@@ -75,11 +82,35 @@ impl CallAuthorizer {
         validate_only: bool,
     ) -> Result<(), ApiError> {
         let authorizer = self.authorization.current();
-        let (identity, row) = (&self.identity, self.row);
-        let decision = decide_all(&*authorizer, identity, row, &resources, validate_only);
+        let (decision, of) = self.decision(&*authorizer, &resources, validate_only);
         let allowed = decision.allowed;
         self.settled.set(decision, resources, validate_only);
-        if allowed { Ok(()) } else { Err(self.refused()) }
+        if allowed { Ok(()) } else { Err(self.refused_to(of)) }
+    }
+
+    /// The decision, and whose it is: the caller's, or that of the operator that acts for it.
+    fn decision(
+        &self,
+        authorizer: &dyn Authorizer,
+        resources: &[NamedResource],
+        validate_only: bool,
+    ) -> (AccessDecision, &CallerIdentity) {
+        let decide = |of| decide_all(authorizer, of, self.row, resources, validate_only);
+        let decision = decide(&self.identity);
+        match &self.agent {
+            Some(agent) if decision.allowed => {
+                let of_agent = decide(agent);
+                if !of_agent.allowed {
+                    return (of_agent, agent);
+                }
+                let mut policies = decision.policies;
+                policies.extend(of_agent.policies);
+                policies.sort_unstable();
+                policies.dedup();
+                (AccessDecision { allowed: true, policies }, &self.identity)
+            }
+            _ => (decision, &self.identity),
+        }
     }
 
     /// Decides what a request asks.
@@ -96,18 +127,20 @@ impl CallAuthorizer {
 
     /// Whether the caller may do this with the resource; not kept.
     pub fn may(&self, resource: &NamedResource) -> bool {
-        let resource = &resource.seen_by(&self.identity);
-        let (identity, row) = (&self.identity, self.row);
-        let question = Question { identity, row, resource, validate_only: false };
-        self.authorization.current().decide(&question).allowed
+        let authorizer = self.authorization.current();
+        let mut all = std::iter::once(&self.identity).chain(&self.agent);
+        all.all(|identity| {
+            let resource = &resource.seen_by(identity);
+            let question = Question { identity, row: self.row, resource, validate_only: false };
+            authorizer.decide(&question).allowed
+        })
     }
 
     /// Whether a stream may go on by this authorizer.
     pub fn may_go_on(&self, authorizer: &dyn Authorizer) -> bool {
         match &*self.settled.0.lock() {
             Some(RecordedDecision { resources, validate_only, .. }) => {
-                let (identity, row) = (&self.identity, self.row);
-                decide_all(authorizer, identity, row, resources, *validate_only).allowed
+                self.decision(authorizer, resources, *validate_only).0.allowed
             }
             None => true,
         }
@@ -119,15 +152,18 @@ impl CallAuthorizer {
     }
 
     pub fn refused(&self) -> ApiError {
+        self.refused_to(&self.identity)
+    }
+
+    fn refused_to(&self, identity: &CallerIdentity) -> ApiError {
         let method = self.row.method();
-        let of_members = match self.identity.member() {
+        let of_members = match identity.member() {
             Some(_) => "; members of a tenant may do only what a policy allows",
             None => "",
         };
         let text = format!(
-            "the server's authorization policies do not allow {} this {method}{of_members}; ask an \
-             operator, and see `snicctl auth can-i`",
-            self.identity
+            "the server's authorization policies do not allow {identity} this {method}{of_members}; ask an \
+             operator, and see `snicctl auth can-i`"
         );
         ApiError::new(ErrorReason::PermissionDenied, text)
     }

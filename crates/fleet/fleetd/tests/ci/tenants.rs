@@ -49,6 +49,8 @@ fn what_one_replica_took_all_others_show() {
         assert!(dag.conditions.iter().all(|one| !one.message.contains("h1")), "{dag:?}");
         let shown = rig.client(other, "operator/root").await.dag("acme", "web").await.unwrap();
         assert!(shown.conditions.iter().any(|one| one.message.contains("h1")), "{shown:?}");
+        assert_eq!(dag.fleet_card, "", "tenants are not told");
+        assert!(shown.fleet_card.starts_with("hosts/h1/cards/"), "{shown:?}");
 
         where_it_may_go(&acme).await;
 

@@ -2,6 +2,7 @@
 //! simulated card. Every wait has a time limit ([`rig::in_time`]), so a defect fails and never hangs.
 
 mod access;
+mod acting;
 mod auditing;
 mod authorization;
 mod bad_dags;
