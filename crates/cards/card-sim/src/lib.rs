@@ -59,7 +59,7 @@ pub use frames::{FrameAtNt, FrameId, Frames, MadeFrame, NtOutcome, Preparation, 
 pub use histogram::Latency;
 pub use load::LoadMeter;
 pub use measurement::{DagMeasurement, Measurements};
-pub use plane::{MemoryAccess, PlaneOptions, RegionPace, ShaperMemory};
+pub use plane::{BucketLimit, BucketState, MemoryAccess, PlaneOptions, RegionPace, ShaperMemory};
 pub use profile::InvalidProfile;
 pub use shared::{HeldClock, SharedLoad, SharedSimCard};
 pub use trace::{PacketOutcome, PacketRecord};

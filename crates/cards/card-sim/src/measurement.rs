@@ -157,6 +157,17 @@ impl Stats {
         histograms.zip(times).for_each(|(histogram, time)| histogram.record(time));
     }
 
+    /// Packets that came and went without crossing the data plane; their times are not known.
+    pub(crate) fn passed_elsewhere(&mut self, row: u16, packets: u64, bytes: u64) {
+        let Some(DagStats { counters, .. }) = self.dags.get_mut(usize::from(row)) else { return };
+        self.packets_in += packets;
+        self.packets_out += packets;
+        counters.packets_in += packets;
+        counters.packets_out += packets;
+        counters.bytes_intended += bytes;
+        counters.bytes_served += bytes;
+    }
+
     pub(crate) fn dropped(&mut self, row: Option<u16>, cause: DropCause) {
         self.drops[cause as usize] += 1;
         match row {

@@ -105,6 +105,14 @@ impl Promise {
         Claim::within(now, self.bits.full_at().max(since), self.bits.fills_in())
     }
 
+    /// Takes what has passed elsewhere, as far as the promise goes.
+    fn take_rest(&mut self, now: u64, packets: u64, bytes: u64) {
+        self.bits.take_rest(now, bytes.saturating_mul(8));
+        if let Some((bucket, each)) = &mut self.packets {
+            bucket.take_rest(now, packets.saturating_mul(*each));
+        }
+    }
+
     /// As if the packet had come at `since`: tokens gained while the card kept it waiting are not lost.
     fn take(&mut self, since: u64, bytes: u32) {
         self.bits.take(since, u64::from(bytes) * 8);
@@ -181,6 +189,21 @@ impl Limiter {
         if let Some(promise) = &mut self.promise {
             promise.give_back(bytes);
         }
+    }
+
+    /// Packets have passed elsewhere: their tokens are gone, and the bucket is in debt where there were too few.
+    pub(crate) fn passed_elsewhere(&mut self, now: u64, packets: u64, bytes: u64) {
+        if let Some(bucket) = &mut self.bucket {
+            bucket.take(now, bytes.saturating_mul(8));
+        }
+        for promise in [&mut self.promise, &mut self.taken].into_iter().flatten() {
+            promise.take_rest(now, packets, bytes);
+        }
+    }
+
+    /// When the bucket is full again if nothing passes; `None` where nothing ever does.
+    pub(crate) fn full_at(&self) -> Option<u64> {
+        self.bucket.as_ref().map(Bucket::full_at)
     }
 
     /// Claim of a packet of this many bytes if it is taken from its sender, which has kept it ready since `since`.

@@ -242,6 +242,15 @@ impl Bucket {
         self.meter.serve(now, bits);
     }
 
+    /// Takes out `bits` that have passed, or what is left of them.
+    pub(crate) fn take_rest(&mut self, now: u64, bits: u64) {
+        let Meter { rate, free } = self.meter;
+        let missing = u128::from(free.up().saturating_sub(now)) * u128::from(rate.bits);
+        let missing = missing / u128::from(rate.cycles);
+        let left = u128::from(self.depth_bits).saturating_sub(missing);
+        self.take(now, bits.min(u64::try_from(left).unwrap_or(u64::MAX)));
+    }
+
     /// Puts `bits` back that were taken; what the bucket has no room for is lost.
     pub(crate) const fn give_back(&mut self, bits: u64) {
         let Meter { rate, free } = self.meter;

@@ -85,7 +85,7 @@ impl FrameBench {
     /// The next frame that left the card.
     pub fn left(&self, card: &mut SimCard) -> Option<LeftFrame> {
         loop {
-            let DepartingFrame { packet, way, back, at } = Self::datapath(card).leaving()?;
+            let DepartingFrame { packet, way, back, at, .. } = Self::datapath(card).leaving()?;
             if !is_link_control(packet.bytes()) {
                 return Some(LeftFrame { packet, port: way.from, back, at });
             }

@@ -341,6 +341,7 @@ mod tests {
             functions: Vec::new(),
             guards: Vec::new(),
             failovers: Vec::new(),
+            fast_path: false,
         };
         let card = SoftCard::over(stream, model.clone(), &settings).expect("it answers");
         let other = UnixStream::connect(place.socket()).expect("it listens");

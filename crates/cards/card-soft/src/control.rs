@@ -18,6 +18,7 @@ use snic_ports::remote::{receive, send};
 
 use crate::SoftCardSettings;
 use crate::machine::{Job, Machine};
+use crate::offload::{FlowOffload, OpenOffload};
 use crate::poller::{Notifier, Poller};
 use crate::ports::OpenPort;
 use crate::process::CardFolder;
@@ -52,6 +53,8 @@ pub struct CardExtras {
     pub modules: Option<Arc<dyn ModuleRuntime>>,
     /// Opens vhost-user ports, which are refused without it.
     pub vhost_user: Option<OpenPort>,
+    /// Makes a fast path, where the settings want one.
+    pub offload: Option<OpenOffload>,
 }
 
 /// Serves a card at its place until the process is killed: that is a power loss of the card.
@@ -68,9 +71,12 @@ pub fn serve(
     std::fs::create_dir_all(place.folder())
         .map_err(failed(format!("create {}", place.folder().display())))?;
     let _lock = lock(place)?;
-    let switch = Switch::open(&settings, extras.vhost_user).map_err(SoftCardFailure::Card)?;
-    let machine =
-        Machine::new(profile, settings, switch, extras.modules).map_err(SoftCardFailure::Card)?;
+    let mut offload = open_offload(&settings, extras.offload);
+    let switch = Switch::open(&settings, extras.vhost_user, offload.as_deref_mut())
+        .map_err(SoftCardFailure::Card)?;
+    let machine = Machine::new(profile, settings, switch, extras.modules)
+        .map_err(SoftCardFailure::Card)?
+        .with_fast_path(offload);
     let socket = place.socket();
     // Whoever left it is dead: the lock is ours.
     let _ = std::fs::remove_file(&socket);
@@ -135,8 +141,26 @@ fn run(machine: Machine, listener: UnixListener) -> io::Result<()> {
             }
         }
     })?;
-    machine.run(&inbox, &mut poller);
-    Ok(())
+    machine
+        .run(&inbox, &mut poller)
+        .map_err(|failure| io::Error::other(format!("fast path: {failure}")))
+}
+
+/// The fast path that the settings want; where there is none, the card's log has why.
+fn open_offload(
+    settings: &SoftCardSettings,
+    open: Option<OpenOffload>,
+) -> Option<Box<dyn FlowOffload>> {
+    if !settings.fast_path {
+        return None;
+    }
+    let Some(open) = open else {
+        snic_output::complain!(
+            "no fast path: this program has none; snic-card has, where it was built with the feature fast-path"
+        );
+        return None;
+    };
+    open().map_err(|why| snic_output::complain!("no fast path: {why}")).ok()
 }
 
 fn lock(place: &CardFolder) -> Result<File, SoftCardFailure> {
@@ -200,6 +224,7 @@ pub(crate) mod tests {
             functions: Vec::new(),
             guards: Vec::new(),
             failovers: Vec::new(),
+            fast_path: false,
         };
         let machine =
             Machine::new(profile, settings, Switch::default(), None).expect("a valid profile");

@@ -11,7 +11,7 @@ use snic_nts::{Direction, Packet, Pool, Verdict};
 use snic_tables::{DagRow, DropCause, GuardRow};
 
 use crate::captures::Captures;
-use crate::flows::FrameFlow;
+use crate::flows::{FlowOffer, FrameFlow};
 use crate::loads::{DueFrame, LoadId, Loads};
 use crate::modules::Modules;
 use crate::tasks::Tasks;
@@ -34,6 +34,8 @@ pub(crate) struct DepartingFrame {
     pub(crate) back: bool,
     /// The card's time.
     pub(crate) at: Timestamp,
+    /// Rule for further packets of its flow, where those may pass elsewhere.
+    pub(crate) offer: Option<FlowOffer>,
 }
 
 /// A frame on the card.
@@ -48,6 +50,8 @@ struct HeldFrame {
     /// A timer of this NT made it: NTs do nothing with it up to this one.
     behind: Option<NtNumber>,
     flow: FrameFlow,
+    /// State of the card in which it came.
+    epoch: u32,
 }
 
 /// A frame that a timer of an NT made.
@@ -77,6 +81,10 @@ pub(crate) struct Datapath {
     pub(crate) loads: Loads,
     /// Control frames that ports of a bench refused, by port. A card's switch counts those of its ports itself.
     pub(crate) control: BTreeMap<usize, u64>,
+    /// Whether packets of flows may pass elsewhere.
+    pub(crate) offers: bool,
+    /// Number of times that something was about to change.
+    epoch: u32,
     /// Rows of functions' ports that changed and that the switch has not taken yet.
     pub(crate) guards: BTreeMap<u16, Option<GuardRow>>,
 }
@@ -97,6 +105,8 @@ impl Datapath {
             captures: Captures::default(),
             loads: Loads::default(),
             control: BTreeMap::new(),
+            offers: false,
+            epoch: 0,
             guards: BTreeMap::new(),
         }
     }
@@ -149,7 +159,8 @@ impl Datapath {
         self.serial += 1;
         // What a timer made came through none of the NTs before it.
         let flow = if behind.is_some() { FrameFlow::Unruled } else { FrameFlow::New };
-        let held = HeldFrame { packet, way, serial: self.serial, load, behind, flow };
+        let held =
+            HeldFrame { packet, way, serial: self.serial, load, behind, flow, epoch: self.epoch };
         self.places[at as usize] = Some(held);
         Some(FrameId(at))
     }
@@ -158,6 +169,12 @@ impl Datapath {
         let taken = self.places.get_mut(frame.0 as usize)?.take()?;
         self.free.push(frame.0);
         Some(taken)
+    }
+
+    /// Something is about to change: no frame that is here says anything of later ones.
+    pub(crate) fn end_offers(&mut self) {
+        self.epoch = self.epoch.wrapping_add(1);
+        self.leaving.iter_mut().for_each(|leaving| leaving.offer = None);
     }
 
     /// The next frame that leaves the card.
@@ -173,7 +190,15 @@ impl Datapath {
             // A frame is shorter than the pool's buffers.
             let bytes = packet.len() as u32;
             let (behind, flow) = (None, FrameFlow::Unruled);
-            let held = HeldFrame { packet, way, serial: self.serial, load, behind, flow };
+            let held = HeldFrame {
+                packet,
+                way,
+                serial: self.serial,
+                load,
+                behind,
+                flow,
+                epoch: self.epoch,
+            };
             self.places[at as usize] = Some(held);
             if let Some((load, _)) = load {
                 self.loads.made(load);
@@ -235,8 +260,11 @@ impl Frames for Datapath {
             }
             // The DAG has not the NT any more that made it.
             Some(HeldFrame { behind: Some(_), .. }) => {}
-            Some(HeldFrame { packet, way, load: None, .. }) => {
-                self.leaving.push_back(DepartingFrame { packet, way, back, at: now });
+            Some(HeldFrame { packet, way, load: None, flow, epoch, .. }) => {
+                let may_be = self.offers && epoch == self.epoch;
+                let offer = if may_be { self.tasks.offer(&flow) } else { None };
+                let offer = offer.filter(|offer| offer.rule.is_back() == back);
+                self.leaving.push_back(DepartingFrame { packet, way, back, at: now, offer });
             }
             None => {}
         }

@@ -69,10 +69,15 @@ struct DagChanges {
     generation: u32,
     /// News that its NTs have learnt of each other.
     learnt: u32,
+    /// Packets that an NT of it has processed, and not treated by a rule.
+    processed: u32,
 }
 
 /// A flow of a DAG.
 type DagFlow = (u32, FlowKey);
+
+/// Rules of a flow with their NTs, in their order.
+pub(crate) type FlowSteps = [Option<(NtNumber, FlowRule)>; STEPS_MAX];
 
 #[derive(Debug)]
 struct FlowSlot {
@@ -81,8 +86,10 @@ struct FlowSlot {
     generation: u32,
     /// Another one whenever a step is given up.
     stamp: u64,
-    steps: [Option<(NtNumber, FlowRule)>; STEPS_MAX],
+    steps: FlowSteps,
     steps_made: usize,
+    /// Its packets pass elsewhere, by its rules as they are.
+    is_given: bool,
 }
 
 /// All flows of a card that have rules, with the tenants that they count for.
@@ -99,6 +106,18 @@ pub(crate) struct FlowTable {
     changes: Box<[DagChanges]>,
     stamps: u64,
     capacity: usize,
+    /// Flows that had been given away when a step of theirs was given up.
+    ended: Vec<u32>,
+}
+
+/// Rule of a whole chain for a flow that may be given away.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FlowOffer {
+    pub(crate) slot: u32,
+    /// Stamp of the steps that it is made of.
+    pub(crate) stamp: u64,
+    pub(crate) uid: u32,
+    pub(crate) rule: HeaderRule,
 }
 
 impl FlowTable {
@@ -113,6 +132,7 @@ impl FlowTable {
             changes: vec![DagChanges::default(); DAG_ROWS].into_boxed_slice(),
             stamps: 0,
             capacity,
+            ended: Vec::new(),
         }
     }
 
@@ -151,6 +171,7 @@ impl FlowTable {
         } else {
             self.stamps += 1;
             slot.give_up(place.step, self.stamps);
+            note_ended(&mut self.ended, place.slot, slot);
             place.stamp = self.stamps;
         }
         verdict
@@ -160,11 +181,12 @@ impl FlowTable {
     fn find(&mut self, uid: u32, frame: &[u8]) -> FrameFlow {
         let Some((key, layout)) = FlowKey::of(frame) else { return FrameFlow::Unruled };
         let Some(&slot) = self.index.get(&(uid, key)) else { return FrameFlow::Keyed(key) };
-        let DagChanges { generation, learnt } = changes_of(&self.changes, uid);
+        let DagChanges { generation, learnt, .. } = changes_of(&self.changes, uid);
         let found = &mut self.slots[slot as usize];
         if found.generation != generation {
             self.stamps += 1;
             found.give_up(0, self.stamps);
+            note_ended(&mut self.ended, slot, found);
             found.generation = generation;
         }
         FrameFlow::At(FlowPlace { slot, stamp: found.stamp, step: 0, learnt, layout })
@@ -200,13 +222,9 @@ impl FlowTable {
 
     /// The rule of the whole chain for the flow of a frame that has left it; `None` where an NT of the chain needs each
     /// packet, or the frame has not followed all steps.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "no program takes such rules from a card yet")
-    )]
     pub(crate) fn compose(&self, uid: u32, flow: &FrameFlow) -> Option<HeaderRule> {
         let FrameFlow::At(place) = flow else { return None };
-        let DagChanges { generation, learnt } = changes_of(&self.changes, uid);
+        let DagChanges { generation, learnt, .. } = changes_of(&self.changes, uid);
         let slot = self.slots.get(place.slot as usize)?;
         let is_valid = (slot.flow.0, slot.generation, slot.stamp) == (uid, generation, place.stamp);
         let is_whole = place.step == slot.steps_made && place.learnt == learnt;
@@ -222,6 +240,40 @@ impl FlowTable {
         HeaderRule::new(before, after, is_back)
     }
 
+    /// The rule of the whole chain for the flow of a frame that has left it, where its packets do not pass elsewhere already.
+    pub(crate) fn offer(&self, flow: &FrameFlow) -> Option<FlowOffer> {
+        let FrameFlow::At(place) = flow else { return None };
+        let slot = self.slots.get(place.slot as usize).filter(|slot| !slot.is_given)?;
+        let rule = self.compose(slot.flow.0, flow)?;
+        Some(FlowOffer { slot: place.slot, stamp: slot.stamp, uid: slot.flow.0, rule })
+    }
+
+    /// The packets of a flow pass elsewhere from now on.
+    pub(crate) fn note_given(&mut self, offer: &FlowOffer) {
+        if let Some(slot) = self.slots.get_mut(offer.slot as usize) {
+            slot.is_given = slot.stamp == offer.stamp;
+        }
+    }
+
+    /// The packets of a flow come here again.
+    pub(crate) fn note_taken_back(&mut self, slot: u32) {
+        if let Some(slot) = self.slots.get_mut(slot as usize) {
+            slot.is_given = false;
+        }
+    }
+
+    /// Flows that were given away and whose rules have ended since the last call.
+    pub(crate) fn take_ended(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.ended)
+    }
+
+    /// DAG, key and steps of a flow as they were offered; `None` where that has changed.
+    pub(crate) fn steps_of(&self, offer: &FlowOffer) -> Option<(FlowKey, FlowSteps)> {
+        let slot = self.slots.get(offer.slot as usize)?;
+        let is_same = (slot.stamp, slot.flow.0) == (offer.stamp, offer.uid);
+        is_same.then_some((slot.flow.1, slot.steps))
+    }
+
     /// A flow without steps. It takes the place of another one where the table is full.
     fn insert(&mut self, flow: DagFlow, tenant: u16) -> u32 {
         if let Some(&slot) = self.index.get(&flow) {
@@ -235,7 +287,7 @@ impl FlowTable {
         let generation = changes_of(&self.changes, flow.0).generation;
         let stamp = self.stamps;
         let steps = [const { None }; STEPS_MAX];
-        let new = FlowSlot { flow, generation, stamp, steps, steps_made: 0 };
+        let new = FlowSlot { flow, generation, stamp, steps, steps_made: 0, is_given: false };
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.slots[slot as usize] = new;
@@ -265,6 +317,7 @@ impl FlowTable {
         self.stamps += 1;
         let freed = &mut self.slots[slot as usize];
         freed.give_up(0, self.stamps);
+        note_ended(&mut self.ended, slot, freed);
         self.index.remove(&freed.flow);
         self.free.push(slot);
     }
@@ -295,6 +348,18 @@ impl FlowTable {
         }
     }
 
+    /// An NT of a DAG has processed a packet: what it keeps may be another.
+    pub(crate) fn note_processed(&mut self, row: u16) {
+        if let Some(changes) = self.changes.get_mut(usize::from(row)) {
+            changes.processed = changes.processed.wrapping_add(1);
+        }
+    }
+
+    /// Number of packets that NTs of a DAG have processed, modulo 2³².
+    pub(crate) fn processed(&self, row: u16) -> u32 {
+        self.changes.get(usize::from(row)).map_or(0, |changes| changes.processed)
+    }
+
     /// Removes the flows of a DAG that is no more. Time O(flows of its tenant).
     pub(crate) fn remove_dag(&mut self, uid: u32, tenant: u16) {
         if !self.tenants.contains_key(&tenant) {
@@ -311,6 +376,13 @@ impl FlowTable {
         if !flows.is_empty() {
             self.change_share(tenant, |kept| *kept = flows);
         }
+    }
+}
+
+/// A step of a flow was given up: whoever passes its packets has to stop.
+fn note_ended(ended: &mut Vec<u32>, at: u32, slot: &mut FlowSlot) {
+    if std::mem::take(&mut slot.is_given) {
+        ended.push(at);
     }
 }
 

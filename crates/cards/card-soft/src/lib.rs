@@ -46,6 +46,7 @@ mod loads;
 mod machine;
 mod merging;
 mod modules;
+mod offload;
 mod poller;
 mod port_guard;
 mod ports;
@@ -64,6 +65,9 @@ pub use failover::{Failover, InvalidFailover};
 pub use generator::SoftGenerator;
 pub use header_rules::HeaderRule;
 pub use machine::FRAMES_MAX;
+pub use offload::{
+    FlowOffload, OffloadCounts, OffloadFailure, OffloadRule, OffloadUse, OpenOffload,
+};
 pub use port_guard::{FunctionGuard, InvalidGuard};
 pub use ports::{InvalidPort, OpenPort, Port, PortSpec, Received, Sent, enter_network};
 pub use process::{CardFolder, Program};
@@ -90,4 +94,7 @@ pub struct SoftCardSettings {
     /// Stations that functions share.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failovers: Vec<Failover>,
+    /// Whether flows whose packets change in headers only pass in the kernel, where that is possible.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fast_path: bool,
 }

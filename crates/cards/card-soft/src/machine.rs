@@ -1,5 +1,7 @@
 //! The card at work: one thread that has the model, the frames and the ports.
 
+mod fast;
+
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
@@ -7,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
-use snic_card_sim::{Header, PlaneOptions, ShaperMemory, SimCard};
+use snic_card_sim::{FrameId, Header, PlaneOptions, ShaperMemory, SimCard};
 use snic_domain::{ByteSize, CardProfile, Timestamp};
 use snic_nts::{ModuleRuntime, Packet, Pool};
 use snic_ports::card::{Buffers as _, Card as _, CardError, Registers as _};
@@ -21,11 +23,14 @@ use crate::fragments::{FragmentOrder, PortFragments};
 use crate::header::{self, NO_FUNCTION};
 use crate::loads::{LOADS_MAX, LoadId, LoadRefused};
 use crate::modules::Modules;
+use crate::offload::OffloadFailure;
 use crate::poller::Poller;
 use crate::protocol::{ControlReply, ControlRequest, Observation};
 use crate::stations::Receiver as Whom;
 use crate::switch::{PortPoll, Side, Switch, Target};
 use crate::{FRAME_BYTES_MAX, SoftCardSettings};
+
+use fast::FastFlows;
 
 /// Frames that wait at token buckets: hosts hand over what TCP may send in pieces of 64 KiB, which a network card would take
 /// from their memory when it may, and which are here at once. Half a second at 100 Mbit/s, in frames of 1,500 bytes.
@@ -72,6 +77,7 @@ pub(crate) struct Machine {
     /// When the card was switched on, by the host's clock.
     wall: Timestamp,
     settings: SoftCardSettings,
+    fast: FastFlows,
 }
 
 /// A number that nobody outside can know.
@@ -108,7 +114,8 @@ impl Machine {
         let wall = Timestamp::ZERO + since_1970.unwrap_or_default();
         let fragments = (0..switch.len()).map(|_| PortFragments::new()).collect();
         let (start, turned) = (Instant::now(), Timestamp::ZERO);
-        Ok(Self { card, switch, fragments, pool, start, turned, wall, settings })
+        let fast = FastFlows::default();
+        Ok(Self { card, switch, fragments, pool, start, turned, wall, settings, fast })
     }
 
     /// Ports, and what becomes readable when a frame arrives.
@@ -117,7 +124,14 @@ impl Machine {
     }
 
     /// Works until nobody can ask for anything any more.
-    pub(crate) fn run(mut self, jobs: &Receiver<Job>, poller: &mut Poller) {
+    ///
+    /// # Errors
+    /// The fast path may pass what it must not: it ends with the card.
+    pub(crate) fn run(
+        mut self,
+        jobs: &Receiver<Job>,
+        poller: &mut Poller,
+    ) -> Result<(), OffloadFailure> {
         let mut moved = Instant::now();
         let mut was_woken = false;
         loop {
@@ -129,8 +143,11 @@ impl Machine {
                         is_busy = true;
                     }
                     Err(TryRecvError::Empty) => break,
-                    Err(TryRecvError::Disconnected) => return,
+                    Err(TryRecvError::Disconnected) => return Ok(()),
                 }
+            }
+            if let Some(failure) = self.fast.failure.take() {
+                return Err(failure);
             }
             if is_busy {
                 moved = Instant::now();
@@ -140,11 +157,11 @@ impl Machine {
             if was_woken {
                 self.switch.clear_errors();
             }
-            let has_packets = self.card.packets_in_flight() > 0;
+            let has_packets = self.card.packets_in_flight() > 0 || self.fast.waits();
             if moved.elapsed() < SPIN {
                 std::hint::spin_loop();
             } else {
-                let most = if has_packets { STEP } else { REST };
+                let most = if has_packets { STEP } else { self.fast.wait_max().unwrap_or(REST) };
                 let now = self.now();
                 was_woken = poller.wait(self.datapath().due_in(now).unwrap_or(most).min(most));
             }
@@ -164,6 +181,8 @@ impl Machine {
     fn turn(&mut self) -> bool {
         let now = self.run_model();
         self.note_standstill(now);
+        self.end_stale_rules();
+        self.account_some(now);
         self.datapath().tasks.expire(now);
         self.datapath().modules.expire(now);
         self.switch.poll_drops(now);
@@ -176,7 +195,8 @@ impl Machine {
             self.datapath().captures.expire(now);
             self.watch();
         }
-        let mut frames = self.send_leaving() + self.generate() + self.wake_tasks(now);
+        let mut frames = self.send_leaving() + self.hand_over_idle();
+        frames += self.generate() + self.wake_tasks(now);
         for port in 0..self.switch.len() {
             for _ in 0..BATCH {
                 match self.switch.receive(port, &self.pool, now) {
@@ -189,6 +209,7 @@ impl Machine {
         }
         if frames > 0 {
             self.run_model();
+            self.end_stale_rules();
             self.send_leaving();
         }
         frames > 0
@@ -199,6 +220,7 @@ impl Machine {
     fn note_standstill(&mut self, now: Timestamp) {
         let since = now.since(std::mem::replace(&mut self.turned, now));
         if since >= STANDSTILL {
+            self.account_all();
             self.datapath().captures.postpone_ends(since);
             self.datapath().loads.postpone_ends(since);
             self.switch.postpone_silence(since);
@@ -247,7 +269,7 @@ impl Machine {
             // A frame is shorter than the pool's buffers.
             let bytes = due.packet.len() as u32;
             if let Some(frame) = self.datapath().hold_made(now, due) {
-                self.card.inject(frame, &header, bytes);
+                self.enter(frame, &header, bytes);
             }
         }
         frames
@@ -264,7 +286,7 @@ impl Machine {
             // A frame is shorter than the pool's buffers.
             let bytes = made.packet.len() as u32;
             match self.datapath().hold_by_timer(made, way) {
-                Some(frame) => self.card.inject(frame, &header, bytes),
+                Some(frame) => self.enter(frame, &header, bytes),
                 None => self.switch.count_too_slow(way.from),
             }
         }
@@ -299,9 +321,19 @@ impl Machine {
         // A frame is shorter than the pool's buffers.
         let bytes = packet.len() as u32;
         match self.datapath().hold(packet, way) {
-            Some(frame) => self.card.inject(frame, header, bytes),
+            Some(frame) => self.enter(frame, header, bytes),
             None => self.switch.count_too_slow(way.from),
         }
+    }
+
+    /// A frame enters the model. Its DAG is the card's from then on.
+    fn enter(&mut self, frame: FrameId, header: &Header, bytes: u32) {
+        if self.fast.passes()
+            && let Some(uid) = self.card.dag_of(header)
+        {
+            self.take_back(uid.row());
+        }
+        self.card.inject(frame, header, bytes);
     }
 
     /// A copy for each function but one, through the function's DAG.
@@ -332,7 +364,12 @@ impl Machine {
     fn send(&mut self, leaving: DepartingFrame) {
         let from = leaving.way.from;
         match self.switch.target(&leaving) {
-            Target::Port(port) => self.switch.send(port, leaving.packet),
+            Target::Port(port) => {
+                if let Some(offer) = &leaving.offer {
+                    self.give(offer, leaving.way, port);
+                }
+                self.switch.send(port, leaving.packet);
+            }
             Target::Function(to, from) => {
                 self.inject(leaving.packet, FrameRoute { from, to: Some(to) }, to)
             }
@@ -350,6 +387,12 @@ impl Machine {
 
     fn do_job(&mut self, job: Job) {
         self.run_model();
+        match job.request {
+            ControlRequest::Write { .. } | ControlRequest::Capture { .. } => self.end_all_rules(),
+            ControlRequest::Read { .. } => self.charge_all(),
+            ControlRequest::Observe => self.account_all(),
+            _ => {}
+        }
         let answer = self.answer(job.request, &job.payload);
         // Who asked may be gone.
         let _ = job.answer.send(answer);
@@ -472,6 +515,8 @@ impl Machine {
             ports: self.switch.observe(),
             tasks,
             flows: self.datapath().tasks.flows(),
+            fast_flows: self.fast.totals().0,
+            fast_packets: self.fast.totals().1,
             configurations: self.datapath().tasks.configurations().0,
             configurations_refused: self.datapath().tasks.configurations().1,
             loads: accesses.loads,

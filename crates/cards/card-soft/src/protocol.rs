@@ -109,6 +109,12 @@ pub struct Observation {
     /// Flows of which NTs treat further packets by rules.
     #[serde(default)]
     pub flows: usize,
+    /// Flows whose packets pass by the fast path.
+    #[serde(default)]
+    pub fast_flows: usize,
+    /// Packets that passed by it; they are in all other counts, too.
+    #[serde(default)]
+    pub fast_packets: u64,
 }
 
 /// Counts of an NT of a DAG.

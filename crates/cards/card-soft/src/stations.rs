@@ -34,6 +34,8 @@ pub(crate) struct Stations {
     moving: BTreeMap<Station, Vec<u16>>,
     /// Stations that guards name, and the functions whose they are.
     held: BTreeMap<Station, BTreeSet<u16>>,
+    /// Changes of homes so far.
+    changes: u64,
 }
 
 /// Receiver of a frame.
@@ -90,8 +92,14 @@ impl Stations {
         all.map(|(station, _)| *station).collect()
     }
 
+    /// Number of times that a station came, moved or went.
+    pub(crate) const fn changes(&self) -> u64 {
+        self.changes
+    }
+
     fn forget(&mut self, station: Station) {
         if let Some(home) = self.homes.remove(&station) {
+            self.changes += 1;
             self.counts.entry(home.function).and_modify(|count| *count -= 1);
         }
     }
@@ -127,6 +135,7 @@ impl Stations {
         let count = self.counts.entry(function).or_default();
         if *count < STATIONS_MAX {
             *count += 1;
+            self.changes += 1;
             self.homes.insert(station, StationHome { function, heard: now });
         }
         true

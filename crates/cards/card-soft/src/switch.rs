@@ -7,6 +7,8 @@
 //!   uplink ──► a DAG, by rules ──► uplink        network to network
 //! ```
 
+mod fast;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -19,6 +21,7 @@ use snic_tables::GuardRow;
 use crate::SoftCardSettings;
 use crate::datapath::{DepartingFrame, FrameRoute};
 use crate::failover::Failover;
+use crate::offload::FlowOffload;
 use crate::port_guard::{FrameRefusal, FunctionGuard, PortGuard};
 use crate::ports::{OpenPort, Port, Received};
 use crate::stations::{Receiver, Station, Stations};
@@ -43,6 +46,8 @@ struct Slot {
     /// Frames that leave with the next [`Switch::flush`].
     leaving: Vec<Packet>,
     counts: PortTraffic,
+    /// Number of the port for the fast path.
+    fast: Option<u32>,
 }
 
 impl Slot {
@@ -95,6 +100,7 @@ impl Switch {
     pub(crate) fn open(
         settings: &SoftCardSettings,
         vhost_user: Option<OpenPort>,
+        mut offload: Option<&mut (dyn FlowOffload + 'static)>,
     ) -> Result<Self, String> {
         let uplink = settings.uplink.iter().map(|spec| (Side::Uplink, spec));
         let functions = (0..).zip(&settings.functions);
@@ -105,8 +111,9 @@ impl Switch {
             .map_err(|error| format!("failovers: {error}"))?;
         let mut switch = Self { stations: Stations::new(&settings.failovers), ..Self::default() };
         for (side, spec) in uplink.chain(functions) {
-            let port = spec.open(vhost_user).map_err(|error| format!("port {spec}: {error}"))?;
+            let (port, fast) = Self::open_port(spec, vhost_user, offload.as_deref_mut())?;
             switch.add(side, spec.to_string(), port);
+            switch.slots.iter_mut().rev().take(1).for_each(|slot| slot.fast = fast);
         }
         for limits in &settings.guards {
             let port = switch.port_of(Side::Function(limits.function));
@@ -146,7 +153,7 @@ impl Switch {
         };
         let counts = PortTraffic { name, method, function, ..PortTraffic::default() };
         let (guard, leaving) = (PortGuard::default(), Vec::with_capacity(SENT_MAX));
-        self.slots.push(Slot { side, port, guard, leaving, counts });
+        self.slots.push(Slot { side, port, guard, leaving, counts, fast: None });
     }
 
     /// The card stood still for so long, and heard no station.

@@ -12,6 +12,8 @@
 //!                              └────┘                       └──┘ row is back: as it was
 //! ```
 
+mod elsewhere;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -108,6 +110,7 @@ impl Tasks {
             return followed;
         }
         let verdict = instance.process(packet, &mut context);
+        self.flows.note_processed(row_of(key.0));
         let is_keyed = !matches!(flow, FrameFlow::Unruled);
         let rule = if is_keyed { instance.flow_rule(packet, verdict) } else { None };
         let tenant = || Some(self.dags.get(&key.0)?.tenant);

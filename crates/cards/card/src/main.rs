@@ -11,7 +11,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, bail};
 use clap::{CommandFactory as _, Parser, Subcommand};
 use snic_bitstream::{EmbeddedModule, check_module, modules, parse};
-use snic_card_soft::{CardExtras, OpenPort};
+use snic_card_soft::{CardExtras, OpenOffload, OpenPort};
 use snic_nts::ModuleRuntime;
 use snic_nts_wasm::WasmRuntime;
 use snic_output::{complain, out};
@@ -45,6 +45,12 @@ enum Command {
     Man,
 }
 
+/// Makes the fast path of the card, where this program was built with it.
+#[cfg(feature = "fast-path")]
+const OFFLOAD: Option<OpenOffload> = Some(snic_fast_path::open);
+#[cfg(not(feature = "fast-path"))]
+const OFFLOAD: Option<OpenOffload> = None;
+
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
@@ -70,7 +76,11 @@ fn run(command: Command) -> Result<()> {
         Command::Serve { folder, profiles } => {
             let modules: Arc<dyn ModuleRuntime> = Arc::new(runtime);
             let vhost_user: OpenPort = snic_vhost_user::open;
-            let extras = CardExtras { modules: Some(modules), vhost_user: Some(vhost_user) };
+            let extras = CardExtras {
+                modules: Some(modules),
+                vhost_user: Some(vhost_user),
+                offload: OFFLOAD,
+            };
             snic_card_soft::serve_folder(&folder, profiles.as_deref(), extras)
                 .context("serve the card")
         }

@@ -9,8 +9,12 @@
 mod card;
 #[path = "../tests/fast_path/frames.rs"]
 mod frames;
+#[path = "../tests/fast_path/rig.rs"]
+mod rig;
 #[path = "../tests/fast_path/site.rs"]
 mod site;
+#[path = "../../card-soft/tests/support/mod.rs"]
+mod support;
 
 use std::io::{IoSlice, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -21,13 +25,14 @@ use std::time::{Duration, Instant};
 use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg};
 
 use card::{FAMILIES, Family, exits, forward};
+use rig::Rig;
 use site::{Bench, inside, ip, received};
 
 /// Duration of each measurement.
 const SPAN: Duration = Duration::from_secs(2);
 const TURNS: usize = 5;
-/// Payload of a datagram in a frame of 60 bytes, which is 64 with its checksum.
-const PAYLOAD: [u8; 18] = [0; 18];
+/// Payloads of datagrams in a frame of 60 bytes, which is 64 with its checksum, and in a packet of 1,500.
+const PAYLOADS: [usize; 2] = [18, 1_472];
 /// Datagrams of one call.
 const BATCH: usize = 64;
 /// Stations of the card's devices, for the kernel's own forwarding.
@@ -40,6 +45,8 @@ const FAMILY: Family = Family { external: "10.1.0.254", ..FAMILIES[0] };
 enum Way {
     Nftables,
     FastPath,
+    /// A card's process with the fast path, its DAG of a NAT and a firewall without a limit.
+    Card,
 }
 
 /// Pins this thread to a processor.
@@ -89,11 +96,12 @@ fn address(host: &str, port: u16) -> SocketAddr {
 }
 
 /// Sends datagrams as fast as it can.
-fn flood() {
+fn flood(payload: usize) {
     pin(0);
     let socket = UdpSocket::bind(address(FAMILY.hosts[0], 5_000)).expect("it is free");
     socket.connect(address(FAMILY.hosts[1], 7_000)).expect("a route");
-    let parts = [IoSlice::new(&PAYLOAD)];
+    let bytes = vec![0; payload];
+    let parts = [IoSlice::new(&bytes)];
     let began = Instant::now();
     while began.elapsed() < SPAN {
         let mut controls: [_; BATCH] = std::array::from_fn(|_| SendAncillaryBuffer::default());
@@ -105,12 +113,12 @@ fn flood() {
 }
 
 /// Datagrams a second that arrive.
-fn datagrams(namespaces: &[String; 3]) -> f64 {
+fn datagrams(namespaces: &[String; 3], payload: usize) -> f64 {
     let [a, b, _] = namespaces;
     // Somebody has the port; what is not read is dropped there, and no host complains to the sender.
     let _sink = inside(b, || UdpSocket::bind(address(FAMILY.hosts[1], 7_000)).expect("it is free"));
     let before = inside(b, || received("b"));
-    inside(a, flood);
+    inside(a, || flood(payload));
     (inside(b, || received("b")) - before) as f64 / SPAN.as_secs_f64()
 }
 
@@ -146,23 +154,69 @@ fn median(mut of: Vec<f64>) -> f64 {
     of[of.len() / 2]
 }
 
-fn print(what: &str, unit: &str, of: &[[f64; 2]]) {
-    let each: Vec<_> = of.iter().map(|[kernel, fast]| format!("{kernel:.1}/{fast:.1}")).collect();
-    let [kernel, fast] = [0, 1].map(|way| median(of.iter().map(|turn| turn[way]).collect()));
-    let ratio = median(of.iter().map(|[kernel, fast]| fast / kernel).collect());
-    println!("{what}: nftables {kernel:.1} {unit}, fast path {fast:.1} {unit}, ratio {ratio:.2}");
-    println!("  each turn: {}", each.join(" "));
+/// Ways in the order of their turns.
+const WAYS: [Way; 3] = [Way::Nftables, Way::FastPath, Way::Card];
+
+fn print(what: &str, unit: &str, of: &[[f64; WAYS.len()]]) {
+    for (at, way) in WAYS.iter().enumerate() {
+        let each: Vec<_> = of.iter().map(|turn| format!("{:.1}", turn[at])).collect();
+        let middle = median(of.iter().map(|turn| turn[at]).collect());
+        let ratio = median(of.iter().map(|turn| turn[at] / turn[0]).collect());
+        println!("{what}: {way:?} {middle:.1} {unit}, ratio {ratio:.2}; turns {}", each.join(" "));
+    }
+}
+
+/// Thousands of datagrams a second of each size, and gigabits a second of a stream.
+fn all(namespaces: &[String; 3]) -> [f64; 3] {
+    let [small, large] = PAYLOADS.map(|payload| datagrams(namespaces, payload) / 1_000.0);
+    [small, large, stream(namespaces)]
+}
+
+/// The same with a card's process.
+fn measure_card() -> Option<[f64; 3]> {
+    let mut rig = Rig::new("bench")?;
+    let measured = all(&rig.site.namespaces);
+    let (seen, fast) = (rig.bench.observe(), rig.fast());
+    println!("  a card: {} packets, {fast} of them in the kernel", seen.packets_out);
+    Some(measured)
+}
+
+/// Segments sent again of a stream within its promise: 190 of 200 Mbit/s, with the fast path and without.
+fn resent() {
+    for is_fast in [true, false] {
+        let Some(mut rig) = Rig::with("promise", is_fast, Some([200_000, 65_536])) else { return };
+        let [a, b, _] = &rig.site.namespaces;
+        let exec = |namespace: &str, line: &str| {
+            let mut command = Command::new("ip");
+            command.args(["netns", "exec", namespace]).args(line.split(' '));
+            command
+        };
+        let server = exec(b, "iperf3 -s -1").stdout(std::process::Stdio::null()).spawn();
+        std::thread::sleep(Duration::from_millis(500));
+        let line = format!("iperf3 -c {} -b 190M -t 5 -f m", FAMILIES[0].hosts[1]);
+        let output = exec(a, &line).output().expect("iperf3 starts");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let sum = said.lines().find(|line| line.contains("sender")).unwrap_or(&said).to_owned();
+        let _ = server.expect("iperf3 starts").wait();
+        println!(
+            "190 of 200 Mbit/s, fast path {is_fast}: {sum}; {} packets in the kernel",
+            rig.fast()
+        );
+    }
 }
 
 /// Thousands of datagrams a second, and gigabits a second of a stream, by one of the ways; `None` where it cannot be measured.
-fn measure(way: Way) -> Option<[f64; 2]> {
+fn measure(way: Way) -> Option<[f64; 3]> {
+    if way == Way::Card {
+        return measure_card();
+    }
     let mut bench = Bench::new("bench")?;
     // The captures of the tests are no part of it.
     bench.hosts.clear();
     set_up_kernel(&bench);
     turn_to(&bench, way);
     let namespaces = bench.site.namespaces.clone();
-    let both = || [datagrams(&namespaces) / 1_000.0, stream(&namespaces)];
+    let both = || all(&namespaces);
     if way == Way::Nftables {
         let Bench { path, slow, site, .. } = bench;
         drop((path, slow));
@@ -180,6 +234,9 @@ fn measure(way: Way) -> Option<[f64; 2]> {
 }
 
 fn main() {
+    if rig::serve() {
+        return;
+    }
     // Cargo's test command runs it, too.
     if !std::env::args().any(|argument| argument == "--bench") {
         return;
@@ -189,15 +246,16 @@ fn main() {
     }
     let mut turns = Vec::new();
     for _ in 0..TURNS {
-        let measured = [Way::Nftables, Way::FastPath].map(measure);
-        let [Some(kernel), Some(fast)] = measured else { return };
-        turns.push([kernel, fast]);
+        let measured: Vec<_> = WAYS.into_iter().filter_map(measure).collect();
+        let Ok(measured) = <[_; WAYS.len()]>::try_from(measured) else { return };
+        turns.push(measured);
     }
-    let columns = |of: usize| -> Vec<_> {
-        turns.iter().map(|[kernel, fast]| [kernel[of], fast[of]]).collect()
-    };
+    let columns =
+        |of: usize| -> Vec<_> { turns.iter().map(|turn| turn.map(|way| way[of])).collect() };
     print("64 B", "thousand/s", &columns(0));
-    print("one TCP stream", "Gbit/s", &columns(1));
+    print("1,500 B", "thousand/s", &columns(1));
+    print("one TCP stream", "Gbit/s", &columns(2));
+    resent();
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     println!("load of the machine at the end: {}", load.trim());
 }

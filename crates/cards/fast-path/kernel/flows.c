@@ -36,7 +36,9 @@ static long (*const redirect_to_peer)(u32 device, u64 flags) = (void *)155;
 
 #define DROP 2
 
-#define FLOWS 16384
+/* Twice the slots: rules of an older version stay until there is no room. */
+#define FLOWS 32768
+#define SLOTS 16384
 #define DAG_ROWS 1024
 #define PORTS 256
 
@@ -85,11 +87,20 @@ struct rule {
 
 struct profile {
 	u32 generation;
-	u32 is_valid;
+	u32 flags;
 	/* Time of a byte in 2^-16 ns, and of the whole bucket in 2^-6 ns. */
 	u64 byte_time;
 	u64 bucket_time;
+	/* Packets of its flows that went to the card, so far. */
+	u64 slow;
 };
+
+/* There is such a DAG. */
+#define VALID 1
+/* Rules hold until one more packet went to the card. */
+#define ORDERED 2
+/* Packets are dropped: the card is to catch up. */
+#define HELD_BACK 4
 
 struct use {
 	u64 packets;
@@ -105,6 +116,8 @@ struct counts {
 	u64 beyond_bytes;
 	/* Lost because a packet could not be changed. */
 	u64 failed;
+	/* Dropped while they were held back. */
+	u64 held_back;
 };
 
 #define MAP(name, kind, entries, key_type, value_type)                                                                           \
@@ -118,11 +131,15 @@ struct counts {
 MAP(flows, BPF_MAP_TYPE_HASH, FLOWS, struct flow, struct rule);
 MAP(version, BPF_MAP_TYPE_ARRAY, 1, u32, u32);
 MAP(profiles, BPF_MAP_TYPE_ARRAY, DAG_ROWS, u32, struct profile);
-/* When each bucket is full again, in 2^-6 ns. Apart from the profiles: only the program writes it. */
+/* When each bucket is full again, in 2^-6 ns. Apart from the profiles: while a DAG has one, only the program writes it. */
 MAP(buckets, BPF_MAP_TYPE_ARRAY, DAG_ROWS, u32, u64);
+/* Packets of flows with rules that went to the card, by row. */
+MAP(slow_packets, BPF_MAP_TYPE_ARRAY, DAG_ROWS, u32, u64);
+/* Times that the program began or ended on a processor: odd while it runs. */
+MAP(running, BPF_MAP_TYPE_PERCPU_ARRAY, 1, u32, u64);
 MAP(dags, BPF_MAP_TYPE_PERCPU_ARRAY, DAG_ROWS, u32, struct counts);
 /* Uses of rules by their slots. Apart from the rules: a rule that is replaced loses no count. */
-MAP(uses, BPF_MAP_TYPE_ARRAY, FLOWS, u32, struct use);
+MAP(uses, BPF_MAP_TYPE_ARRAY, SLOTS, u32, struct use);
 /* Slow devices of ports. */
 MAP(ports, BPF_MAP_TYPE_HASH, PORTS, u32, u32);
 
@@ -276,7 +293,25 @@ INLINE int slow(u32 port)
 	return device ? redirect(*device, 0) : DROP;
 }
 
-SECTION("classifier") int forward(struct __sk_buff *frame)
+/* The same for a packet of a flow with a rule: others of its DAG are not to overtake it. */
+INLINE int slow_of(u32 port, u32 row)
+{
+	u64 *packets = look_up(&slow_packets, &row);
+	if (packets)
+		__sync_fetch_and_add(packets, 1);
+	return slow(port);
+}
+
+/* Whether a DAG's rules hold: nothing of it went to the card since they were given. */
+INLINE int is_in_order(const struct profile *profile, u32 row)
+{
+	if (!(profile->flags & ORDERED))
+		return 1;
+	u64 *packets = look_up(&slow_packets, &row);
+	return packets && *(volatile u64 *)packets == profile->slow;
+}
+
+INLINE int pass(struct __sk_buff *frame)
 {
 	struct flow flow = {};
 	struct shape shape = {};
@@ -286,22 +321,30 @@ SECTION("classifier") int forward(struct __sk_buff *frame)
 		return slow(port);
 	struct rule *rule = look_up(&flows, &flow);
 	u32 *current = look_up(&version, &only);
-	if (!rule || !current || rule->version != *(volatile u32 *)current)
+	if (!rule)
 		return slow(port);
 	u32 row = rule->row, slot = rule->slot;
+	if (!current || rule->version != *(volatile u32 *)current)
+		return slow_of(port, row);
 	struct profile *profile = look_up(&profiles, &row);
 	struct counts *counts = look_up(&dags, &row);
 	struct use *use = look_up(&uses, &slot);
-	if (!profile || !counts || !use || !profile->is_valid || profile->generation != rule->generation)
-		return slow(port);
+	if (!profile || !counts || !use || !(profile->flags & VALID) || profile->generation != rule->generation)
+		return slow_of(port, row);
 	u64 bytes, packets = wire_packets(frame, &shape, &bytes);
+	if (profile->flags & HELD_BACK) {
+		counts->held_back += packets;
+		return DROP;
+	}
+	if (!is_in_order(profile, row))
+		return slow_of(port, row);
 	if (!take(row, profile, bytes)) {
 		counts->beyond_packets += packets;
 		counts->beyond_bytes += bytes;
-		return slow(port);
+		return slow_of(port, row);
 	}
 	if (make_writable(frame, shape.headers))
-		return slow(port);
+		return slow_of(port, row);
 	if (!rewrite(frame, &flow, rule, &shape)) {
 		counts->failed += packets;
 		return DROP;
@@ -312,6 +355,24 @@ SECTION("classifier") int forward(struct __sk_buff *frame)
 	__sync_fetch_and_add(&use->bytes, bytes);
 	use->last = nanoseconds();
 	return rule->flags & TO_PEER ? redirect_to_peer(rule->out, 0) : redirect(rule->out, 0);
+}
+
+/* Notes that the program begins or ends. Nothing that is read behind the beginning is older than it. */
+INLINE void note_turn(u64 *turns)
+{
+	u64 before = turns ? __sync_fetch_and_add(turns, 1) : 0;
+	/* An addition whose result nobody wants would be no barrier. */
+	asm volatile("" : : "r"(before));
+}
+
+SECTION("classifier") int forward(struct __sk_buff *frame)
+{
+	u32 only = 0;
+	u64 *turns = look_up(&running, &only);
+	note_turn(turns);
+	int verdict = pass(frame);
+	note_turn(turns);
+	return verdict;
 }
 
 /* None of the helpers above is for programs under the GPL only. */

@@ -4,9 +4,14 @@ use snic_card_soft::HeaderRule;
 
 pub(crate) const KEY_BYTES: usize = 56;
 pub(crate) const RULE_BYTES: usize = 80;
-pub(crate) const PROFILE_BYTES: usize = 24;
+pub(crate) const PROFILE_BYTES: usize = 32;
 pub(crate) const USE_BYTES: usize = 24;
-pub(crate) const COUNTS_BYTES: usize = 40;
+pub(crate) const COUNTS_BYTES: usize = 48;
+
+/// Flags of a profile.
+const VALID: u32 = 1;
+const ORDERED: u32 = 2;
+const HELD_BACK: u32 = 4;
 
 /// Flags of a rule.
 const TO_PEER: u32 = 1;
@@ -62,6 +67,8 @@ pub struct DagCounts {
     pub beyond_bytes: u64,
     /// Dropped because they could not be changed.
     pub failed: u64,
+    /// Dropped while they were held back.
+    pub held_back: u64,
 }
 
 /// Use of a rule.
@@ -160,14 +167,32 @@ impl DagProfile {
         }
     }
 
+    /// The profile of a DAG whose rules hold as long as its packets keep to it.
     pub(crate) fn value(&self) -> [u8; PROFILE_BYTES] {
+        self.with(0, 0)
+    }
+
+    /// The profile of a DAG whose rules hold until more than `slow` of its packets went to the card.
+    pub(crate) fn ordered(&self, slow: u64) -> [u8; PROFILE_BYTES] {
+        self.with(ORDERED, slow)
+    }
+
+    /// The profile of a DAG whose packets are dropped.
+    pub(crate) fn held_back(&self) -> [u8; PROFILE_BYTES] {
+        self.with(HELD_BACK, 0)
+    }
+
+    fn with(&self, flags: u32, slow: u64) -> [u8; PROFILE_BYTES] {
         let time = self.byte_time();
-        let is_valid = u32::from(time > 0);
+        let flags = if time > 0 { flags | VALID } else { 0 };
         // The program's unit for whole packets and the bucket is 2⁻⁶ ns.
         let whole = (u128::from(time) * u128::from(self.burst_bytes)) >> 10;
         let whole = u64::try_from(whole).unwrap_or(u64::MAX);
-        let begun = Writer::new().word(self.generation).word(is_valid);
-        begun.put(&time.to_ne_bytes()).put(&whole.to_ne_bytes()).bytes
+        let begun = Writer::new().word(self.generation).word(flags);
+        [time, whole, slow]
+            .iter()
+            .fold(begun, |begun, number| begun.put(&number.to_ne_bytes()))
+            .bytes
     }
 }
 
@@ -186,6 +211,7 @@ impl DagCounts {
             beyond_packets: sum.beyond_packets + number(bytes, 2),
             beyond_bytes: sum.beyond_bytes + number(bytes, 3),
             failed: sum.failed + number(bytes, 4),
+            held_back: sum.held_back + number(bytes, 5),
         })
     }
 }

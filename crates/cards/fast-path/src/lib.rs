@@ -29,7 +29,9 @@
 //! Merged TCP segments (GSO, GRO) and checksums that are left to a device stay as they are, and are right. Merged UDP takes the slow path.
 
 mod layout;
+mod offload;
 mod program;
 
 pub use layout::{DagCounts, DagProfile, Exit, KernelRule, RuleUse};
+pub use offload::{KernelOffload, open};
 pub use program::{FastPath, FastPathError};

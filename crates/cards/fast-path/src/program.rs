@@ -1,11 +1,15 @@
 //! The program in the kernel, and its maps.
 
+use std::sync::atomic::{Ordering, fence};
+use std::time::{Duration, Instant};
+
 use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray};
 use aya::programs::tc::TcAttachOptions;
 use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType};
 use aya::{Ebpf, EbpfError, include_bytes_aligned};
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketType, socket};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::layout::{
     COUNTS_BYTES, DagCounts, DagProfile, KEY_BYTES, KernelRule, PROFILE_BYTES, RULE_BYTES, RuleUse,
@@ -49,6 +53,9 @@ pub enum FastPathError {
         #[source]
         error: Box<MapError>,
     },
+    /// The program runs without an end.
+    #[error("the fast path's program does not end")]
+    Busy,
     /// The rule is for packets that the program does not read.
     #[error("the fast path takes no rules for frames with VLAN tags or to several stations")]
     NotForKernel,
@@ -65,12 +72,25 @@ pub struct FastPath {
     profiles: Array<MapData, [u8; PROFILE_BYTES]>,
     dags: PerCpuArray<MapData, [u8; COUNTS_BYTES]>,
     uses: Array<MapData, [u8; USE_BYTES]>,
+    buckets: Array<MapData, u64>,
+    slow_packets: Array<MapData, u64>,
+    running: PerCpuArray<MapData, u64>,
 }
 
 impl std::fmt::Debug for FastPath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("FastPath").field("program", &self.program).finish_non_exhaustive()
     }
+}
+
+/// Longest time that a program may run, on a processor that others use as well.
+const SETTLE_MAX: Duration = Duration::from_secs(1);
+
+/// The system's monotonic clock, which the program reads.
+pub(crate) fn monotonic_nanos() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
+    seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or_default()
 }
 
 /// Name of the program in `kernel/flows.c`.
@@ -117,6 +137,9 @@ impl FastPath {
             ports: take(&mut program, "ports")?,
             version: take(&mut program, "version")?,
             profiles: take(&mut program, "profiles")?,
+            buckets: take(&mut program, "buckets")?,
+            slow_packets: take(&mut program, "slow_packets")?,
+            running: take(&mut program, "running")?,
             dags: take(&mut program, "dags")?,
             uses: take(&mut program, "uses")?,
             program,
@@ -159,6 +182,62 @@ impl FastPath {
         self.profiles.set(u32::from(row), profile.value(), 0).map_err(of("profiles"))
     }
 
+    /// Hands a DAG over with a bucket that is full in `full_in`: its rules hold until more than `slow` packets of flows with rules went to
+    /// the card.
+    ///
+    /// # Errors
+    /// The row is out of range.
+    pub fn hand_over(
+        &mut self,
+        row: u16,
+        profile: &DagProfile,
+        full_in: Duration,
+        slow: u64,
+    ) -> Result<(), FastPathError> {
+        // In the program's unit, 2⁻⁶ ns.
+        let full_at = monotonic_nanos().saturating_add(full_in.as_nanos() as u64) << 6;
+        // Before the program has the DAG, and writes there.
+        self.buckets.set(u32::from(row), full_at, 0).map_err(of("buckets"))?;
+        self.profiles.set(u32::from(row), profile.ordered(slow), 0).map_err(of("profiles"))
+    }
+
+    /// Drops all packets of a DAG's rules with this generation.
+    ///
+    /// # Errors
+    /// The row is out of range.
+    pub fn hold_back(&mut self, row: u16, generation: u32) -> Result<(), FastPathError> {
+        let profile = DagProfile { generation, rate_kbps: u32::MAX, burst_bytes: u32::MAX };
+        self.profiles.set(u32::from(row), profile.held_back(), 0).map_err(of("profiles"))
+    }
+
+    /// Packets of a row's flows with rules that went to the card, so far. A merged packet is one.
+    ///
+    /// # Errors
+    /// The row is out of range.
+    pub fn slow_packets(&self, row: u16) -> Result<u64, FastPathError> {
+        self.slow_packets.get(&u32::from(row), 0).map_err(of("slow_packets"))
+    }
+
+    /// Waits until no program runs that has begun before the last change.
+    ///
+    /// # Errors
+    /// One runs for more than a second.
+    pub fn settle(&self) -> Result<(), FastPathError> {
+        // A program that begins behind this sees what was changed before it.
+        fence(Ordering::SeqCst);
+        let turns = || self.running.get(&0, 0).map_err(of("running"));
+        let (first, began) = (turns()?, Instant::now());
+        let mut busy: Vec<usize> = (0..first.len()).filter(|at| first[*at] % 2 == 1).collect();
+        while !busy.is_empty() {
+            if began.elapsed() > SETTLE_MAX {
+                return Err(FastPathError::Busy);
+            }
+            let now = turns()?;
+            busy.retain(|at| now[*at] == first[*at]);
+        }
+        Ok(())
+    }
+
     /// A DAG is no more: none of its rules holds.
     ///
     /// # Errors
@@ -183,7 +262,11 @@ impl FastPath {
     /// # Errors
     /// The kernel does not take it.
     pub fn remove_rule(&mut self, rule: &KernelRule) -> Result<(), FastPathError> {
-        match self.flows.remove(&rule.key()) {
+        self.remove_key(&rule.key())
+    }
+
+    pub(crate) fn remove_key(&mut self, key: &[u8; KEY_BYTES]) -> Result<(), FastPathError> {
+        match self.flows.remove(key) {
             Err(MapError::SyscallError(error))
                 if error.io_error.kind() == std::io::ErrorKind::NotFound =>
             {

@@ -102,6 +102,12 @@ impl FlowKey {
         &self.link[..ETHERNET_TYPE]
     }
 
+    /// Source station.
+    pub fn source_station(&self) -> [u8; 6] {
+        let [.., a, b, c, d, e, f] = *self.stations() else { return [0; 6] };
+        [a, b, c, d, e, f]
+    }
+
     /// Number of VLAN tags.
     pub fn tags(&self) -> usize {
         (self.network_at() - ETHERNET_BYTES) / 4
@@ -125,6 +131,24 @@ impl FlowKey {
     /// Source and destination port.
     pub const fn ports(&self) -> &[u8; 4] {
         &self.ports
+    }
+
+    /// The link header, and where the headers of a packet without payload are.
+    pub(crate) fn bare(&self) -> ([u8; LINK_BYTES_MAX], Layout) {
+        let network = self.network_at();
+        let transport = network + if self.is_ipv4() { IPV4_BYTES } else { IPV6_BYTES };
+        let (source, destination) = self.addresses().split_at(self.addresses().len() / 2);
+        let unknown = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
+        let layout = Layout {
+            network,
+            transport,
+            end: transport,
+            protocol: self.protocol,
+            fragment: Fragment::No,
+            source: wire::address(source).unwrap_or(unknown),
+            destination: wire::address(destination).unwrap_or(unknown),
+        };
+        (self.link, layout)
     }
 
     fn ether_type(&self) -> u16 {

@@ -4,7 +4,7 @@ use rand::RngCore;
 use snic_domain::Timestamp;
 
 use crate::config::{Configuration, InvalidConfiguration};
-use crate::flow_rules::FlowRule;
+use crate::flow_rules::{FlowKey, FlowRule};
 use crate::packet::{Packet, Pool, Translation};
 use crate::verdict::Verdict;
 use crate::wire::Layout;
@@ -153,6 +153,12 @@ pub trait NetworkTask: Send {
         false
     }
 
+    /// Whether a rule holds for a packet from this station, all but what a packet's bytes say. `false`, the default, keeps flows
+    /// from whoever passes their packets elsewhere.
+    fn holds(&self, _rule: &FlowRule, _from: [u8; 6], _now: Timestamp) -> bool {
+        false
+    }
+
     /// When [`NetworkTask::wake`] is to be called, for NTs with timers.
     fn next_wake(&self) -> Option<Timestamp> {
         None
@@ -270,6 +276,29 @@ impl NtInstance {
         Some(rule.verdict)
     }
 
+    /// Whether a rule still holds for packets with this key: whoever passes them elsewhere asks.
+    pub fn holds(&self, rule: &FlowRule, key: &FlowKey, now: Timestamp) -> bool {
+        rule.generation == self.generation && self.task.holds(rule, key.source_station(), now)
+    }
+
+    /// Counts packets with this key that passed elsewhere by a rule, the last one at the context's time: timers start again from
+    /// there. Says whether the rule still held then.
+    pub fn passed_elsewhere(
+        &mut self,
+        (rule, key): (&FlowRule, &FlowKey),
+        packets: u64,
+        context: &mut Context<'_>,
+    ) -> bool {
+        self.counters.received += packets;
+        self.counters.count_all(rule.verdict, packets);
+        if !self.holds(rule, key, context.now) {
+            return false;
+        }
+        let Self { task, counters, .. } = self;
+        let (mut link, layout) = key.bare();
+        counters.observe(context, |context| task.follow(rule, (&mut link, &layout), context))
+    }
+
     /// Learns what [`Packet::take_translation`] says of another NT of the chain. Says whether this was news.
     pub fn learn(&mut self, translation: &Translation, now: Timestamp) -> bool {
         self.task.learn(translation, now)
@@ -323,6 +352,16 @@ impl Counters {
         self.count_given_up(std::mem::take(given_up), DropReason::PeerUnreachable);
         self.count_given_up(std::mem::take(orphans), DropReason::FragmentWithoutFirst);
         result
+    }
+
+    /// Counts what becomes of packets that passed by a rule.
+    fn count_all(&mut self, verdict: Verdict, packets: u64) {
+        match verdict {
+            Verdict::Forward => self.forwarded += packets,
+            Verdict::Reply => self.replied += packets,
+            // No rule has these.
+            Verdict::Consume | Verdict::Drop(_) => {}
+        }
     }
 
     /// Counts what becomes of a packet.

@@ -52,6 +52,7 @@ pub fn launcher(
             functions: soft.functions.clone(),
             guards: soft.guards.clone(),
             failovers: soft.failovers.clone(),
+            fast_path: soft.fast_path,
         },
     })
 }

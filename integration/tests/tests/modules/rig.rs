@@ -486,6 +486,7 @@ impl Site {
             functions: vec![port(&first), port(&second)],
             guards: Vec::new(),
             failovers: Vec::new(),
+            fast_path: false,
         };
         let model = CardModel::new("sim-16").expect("a label");
         let folder = CardFolder::new(&self.home.card_folder());

@@ -239,6 +239,7 @@ pub fn try_observe_card(folder: &Path, ports: &[String]) -> Option<Observation> 
         functions: ports.iter().skip(1).map(|port| port.parse().expect("a port")).collect(),
         guards: Vec::new(),
         failovers: Vec::new(),
+        fast_path: false,
     };
     let model = CardModel::new("sim-16").expect("a label");
     SoftCard::connect(&CardFolder::new(folder), model, &settings).ok()?.observe().ok()

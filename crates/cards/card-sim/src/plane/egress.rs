@@ -58,6 +58,7 @@ impl Plane {
             }
         }
         self.in_flight -= 1;
+        self.in_flight_of[usize::from(uid.row())] -= 1;
         self.release_holder(at);
     }
 
@@ -75,6 +76,7 @@ impl Plane {
             frames.gone(frame, cause);
         }
         self.in_flight -= 1;
+        self.in_flight_of[usize::from(uid.row())] -= 1;
         self.release_holder(at);
     }
 

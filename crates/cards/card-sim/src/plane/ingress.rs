@@ -283,6 +283,7 @@ impl Plane {
         let Arrival { source, sequence, bytes, uid, ready_since } = arrival;
         self.stats.packets_in += 1;
         self.in_flight += 1;
+        self.in_flight_of[usize::from(uid.map_or(0, DagUid::row))] += 1;
         self.cells_of[StoreShare::Within as usize] += u64::from(self.timing.beats(bytes));
         let slot = self.sources.get(source as usize);
         let sender = slot.and_then(|slot| slot.generator.as_ref());

@@ -22,6 +22,7 @@
 mod access;
 mod chain;
 mod egress;
+mod elsewhere;
 mod ingress;
 mod lookups;
 mod outside;
@@ -54,6 +55,7 @@ use crate::trace::Trace;
 use crate::wheel::{Event, Wheel};
 
 pub use access::MemoryAccess;
+pub use elsewhere::{BucketLimit, BucketState};
 use lookups::Lookups;
 use source::SourceSlot;
 use spare::Spare;
@@ -282,6 +284,8 @@ pub(crate) struct Plane {
     copies: Slab<PacketCopy>,
     /// Packets that came in and are neither out nor dropped.
     in_flight: u64,
+    /// The same by the row of their DAG.
+    in_flight_of: Vec<u32>,
     sources: Vec<SourceSlot>,
     ingress: Ingress,
     egress: Egress,
@@ -350,6 +354,7 @@ impl Plane {
             packets: Slab::default(),
             copies: Slab::default(),
             in_flight: 0,
+            in_flight_of: vec![0; Table::Dag.rows()],
             sources: Vec::new(),
             ingress: Ingress {
                 port: port(profile.ingress.get()),
@@ -527,6 +532,10 @@ impl Plane {
         let copies: u32 = self.regions.iter().map(|region| region.in_flight).sum();
         ensure(copies as usize == self.copies.len(), || {
             format!("{copies} copies are in regions, {} have a place", self.copies.len())
+        })?;
+        let by_row: u64 = self.in_flight_of.iter().copied().map(u64::from).sum();
+        ensure(by_row == self.in_flight, || {
+            format!("{by_row} packets are here by their rows, {} in all", self.in_flight)
         })?;
         ensure(self.cells_free <= self.cells, || "more cells are free than there are".into())?;
         ensure(self.cells_of.iter().sum::<u64>() >= self.cells - self.cells_free, || {

@@ -178,6 +178,7 @@ impl Plane {
         let parent = self.packets[from.packet];
         self.stats.packets_made += 1;
         self.in_flight += 1;
+        self.in_flight_of[usize::from(parent.uid.row())] += 1;
         let cells = u64::from(self.timing.beats(made.bytes));
         let bank = parent.bank.filter(|_| cells <= self.cells_free);
         if let Some(bank) = bank {

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use snic_nts::{Packet, Pool};
 
 use super::inflow::Inflow;
-use super::system::{self, ReceiveRing};
+use super::system::{self, Arrivals, ReceiveRing};
 use super::{Port, Received, Sent};
 use crate::merging::{FRAMES_MAX, Merger, Unit};
 
@@ -38,9 +38,17 @@ impl Interface {
         Self::with_ring(name, RING_PLACES)
     }
 
+    /// A port that frames leave by, and at which none arrives.
+    pub(super) fn to_send(name: &str) -> io::Result<Self> {
+        let (socket, ()) = system::open_packet_socket(name, Arrivals::None, |_| ())?;
+        system::set_up(name)?;
+        let merger = Merger::new(system::frame_bytes_max(name)?);
+        Ok(Self { socket, inlet: Inlet::Queue, inflow: Inflow::new(), merger })
+    }
+
     /// With a ring for so many frames, a multiple of 32; without one for none.
     pub(crate) fn with_ring(name: &str, places: usize) -> io::Result<Self> {
-        let socket = system::open_packet_socket(name, |socket| {
+        let socket = system::open_packet_socket(name, Arrivals::All, |socket| {
             let ring = (places > 0).then(|| ReceiveRing::new(socket, places));
             // An old kernel, or no memory in one piece: each frame costs a call.
             ring.and_then(Result::ok).map_or(Inlet::Queue, Inlet::Ring)

@@ -3,6 +3,7 @@
 mod drops;
 mod inflow;
 pub(crate) mod interface;
+pub(crate) mod split;
 mod stream;
 pub(crate) mod system;
 mod tap;

@@ -110,6 +110,16 @@ pub(super) fn set_up(name: &str) -> io::Result<()> {
     Ok(())
 }
 
+/// Gives a device a queue for so many packets.
+pub(super) fn set_queue(name: &str, packets: u32) -> io::Result<()> {
+    let (socket, mut request) = (control_socket()?, request(name));
+    // The queue's length is in the place of an index, which is a number, too.
+    request.ifr_ifru.ifru_ifindex = packets as c_int;
+    // SAFETY: SIOCSIFTXQLEN reads one `ifreq`, which lives across the call.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFTXQLEN, &raw const request) })?;
+    Ok(())
+}
+
 /// The longest frame that a device takes, without VLAN tags.
 pub(super) fn frame_bytes_max(name: &str) -> io::Result<usize> {
     let socket = control_socket()?;
@@ -121,7 +131,8 @@ pub(super) fn frame_bytes_max(name: &str) -> io::Result<usize> {
     Ok(usize::try_from(mtu).unwrap_or(0) + ETHERNET_BYTES)
 }
 
-fn index(name: &str) -> io::Result<c_int> {
+/// The index of a device.
+pub(super) fn index(name: &str) -> io::Result<c_int> {
     let socket = control_socket()?;
     let mut request = request(name);
     // SAFETY: SIOCGIFINDEX writes one `ifreq`, which lives across the call.
@@ -140,10 +151,18 @@ fn set<T>(socket: &impl AsRawFd, level: c_int, option: c_int, value: &T) -> io::
     check(result).map(|_| ())
 }
 
+/// Frames that a packet socket gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Arrivals {
+    All,
+    None,
+}
+
 /// A socket for all frames that arrive at an interface, each behind a `virtio_net_hdr`. It sees frames
 /// for other stations too, and none that it sends. `prepare` has it before anything arrives.
 pub(super) fn open_packet_socket<T>(
     name: &str,
+    arrivals: Arrivals,
     prepare: impl FnOnce(&OwnedFd) -> T,
 ) -> io::Result<(OwnedFd, T)> {
     let index = index(name)?;
@@ -170,7 +189,9 @@ pub(super) fn open_packet_socket<T>(
     // SAFETY: `sockaddr_ll` is plain data, for which all zeros are valid.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = libc::AF_PACKET as libc::c_ushort;
-    address.sll_protocol = (libc::ETH_P_ALL as libc::c_ushort).to_be();
+    if arrivals == Arrivals::All {
+        address.sll_protocol = (libc::ETH_P_ALL as libc::c_ushort).to_be();
+    }
     address.sll_ifindex = index;
     let bytes = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
     let pointer: *const libc::sockaddr_ll = &raw const address;

@@ -20,7 +20,22 @@ pub(super) struct Tap {
 
 impl Tap {
     pub(super) fn open(name: &str) -> io::Result<Self> {
+        Self::set_up(name, system::open_tap(name)?)
+    }
+
+    /// A device on which the host's own network says nothing, with a queue for so many packets.
+    pub(super) fn open_silent(name: &str, queue: u32) -> io::Result<Self> {
         let device = system::open_tap(name)?;
+        // A kernel without IPv6 has nothing to say.
+        match std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1") {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        system::set_queue(name, queue)?;
+        Self::set_up(name, device)
+    }
+
+    fn set_up(name: &str, device: File) -> io::Result<Self> {
         system::set_up(name)?;
         let drops = TapDrops::watch(&device)?;
         let merger = Merger::new(system::frame_bytes_max(name)?);

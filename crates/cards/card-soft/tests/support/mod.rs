@@ -21,7 +21,7 @@ use snic_ports::packets::PortTraffic;
 use snic_tables::registers::*;
 use snic_tables::{
     ChainRow, ClassifierRow, CreditReservation, CreditRow, DagConfiguration, DagRow, InstanceRow,
-    NONE, RegionRow, StageRow, Steering, TableImage,
+    NONE, RateLimiterRow, RegionRow, StageRow, Steering, TableImage,
 };
 
 /// Set for the process that sends: for how many milliseconds.
@@ -119,6 +119,8 @@ pub struct Bench {
     card: SoftCard,
     profile: CardProfile,
     image: TableImage,
+    limit: Option<RateLimiterRow>,
+    version: u32,
     /// The name of the card's thread.
     thread: String,
 }
@@ -149,6 +151,7 @@ impl Bench {
             functions: functions.to_vec(),
             guards,
             failovers,
+            fast_path: false,
         };
         let place = CardFolder::new(&tempfile::tempdir().expect("a folder").keep());
         let thread = format!("card {}", functions[0].device());
@@ -162,9 +165,83 @@ impl Bench {
             assert!(Instant::now() < until, "no card");
             std::thread::sleep(Duration::from_millis(5));
         }
+        Self::of(&place, &settings, thread)
+    }
+
+    /// A card that serves this place, and was not programmed yet.
+    pub fn of(place: &CardFolder, settings: &SoftCardSettings, thread: String) -> Self {
+        let catalogue = catalogue::builtin().expect("the built-in catalogue");
+        let model = CardModel::new(&settings.model).expect("a label");
+        let profile = catalogue.card(&model).expect("it is there").clone();
         let program = Program { file: "/nonexistent".into(), arguments: Vec::new() };
-        let card = SoftCard::open(&place, &program, model, &settings).expect("it answers");
-        Self { card, profile, image: TableImage::default(), thread }
+        let card = SoftCard::open(place, &program, model, settings).expect("it answers");
+        let (image, limit, version) = (TableImage::default(), None, 0);
+        Self { card, profile, image, limit, version, thread }
+    }
+
+    /// Limits the DAG to this rate in kbit/s and burst with the next program.
+    pub fn limit(&mut self, rate_kbps: u32, burst_bytes: u32) {
+        let promised_kbps = rate_kbps;
+        let row =
+            RateLimiterRow { rate_kbps, burst_bytes, promised_kbps, packet_bytes: 0, weight: 1 };
+        self.limit = Some(row);
+    }
+
+    /// Commits another image of the tables.
+    fn commit(&mut self, target: TableImage) {
+        for (key, words) in self.image.delta_to(&target).rows() {
+            let at = shadow_row(key).expect("there");
+            self.card.write_block(at, words).expect("there");
+        }
+        self.image = target;
+        self.version += 1;
+        self.card.write(COMMIT, self.version).expect("there");
+        self.until(TABLE_VERSION, self.version);
+    }
+
+    /// Gives the DAG of [`Bench::program`] other configurations.
+    pub fn tell(&mut self, told: [Option<&str>; 2]) {
+        let ids = ["nat", "firewall"].map(|id| id.parse().expect("a label"));
+        let mut spec = DagSpec::chain(&ids, Bandwidth::from_gbps(10));
+        for (node, json) in spec.nodes.iter_mut().zip(told) {
+            node.configuration = json.map(NtConfiguration::new);
+        }
+        let uid = DagUid::new(1, 1).expect("it fits");
+        let number = |nt: &snic_domain::NtTypeId| NtNumber(nt.code().0);
+        let configuration = DagConfiguration::of(uid, &spec, number).expect("some are told");
+        self.configure(&configuration);
+        let mut target = self.image.clone();
+        target.set(1, &Self::dag_row(Some(&configuration), self.limit.is_some())).expect("there");
+        self.commit(target);
+    }
+
+    /// Takes the DAG of [`Bench::program`] off the card.
+    pub fn remove_dag(&mut self) {
+        let mut target = self.image.clone();
+        target
+            .clear(snic_tables::RowKey { table: snic_tables::Table::Dag, row: 1 })
+            .expect("there");
+        self.commit(target);
+    }
+
+    fn dag_row(configuration: Option<&DagConfiguration>, is_limited: bool) -> DagRow {
+        DagRow {
+            tenant: 1,
+            uid: DagUid::new(1, 1).expect("it fits").raw(),
+            first_stage: 0,
+            stages: 1,
+            rate_limiter: if is_limited { 0 } else { NONE },
+            payload: true,
+            configuration: configuration.map_or(0, DagConfiguration::tag),
+        }
+    }
+
+    /// Packets and bytes of the DAG that came in, and that went out, as the card's registers count them.
+    pub fn dag_counts(&mut self) -> [[u64; 2]; 2] {
+        let mut words = [0; DAG_LOAD_ROW as usize / 4];
+        self.card.read_block(DAG_LOAD + DAG_LOAD_ROW, &mut words).expect("there");
+        let number = |at: usize| u64::from(words[2 * at]) | u64::from(words[2 * at + 1]) << 32;
+        [[number(0), number(1)], [number(3), number(2)]]
     }
 
     /// Processor time of the card's thread so far.
@@ -233,15 +310,10 @@ impl Bench {
         target.set(0, &chain).expect("there");
         let chains = [0, NONE, NONE, NONE];
         target.set(0, &StageRow { chains, join_mask: 1, next: NONE, last: true }).expect("there");
-        let dag = DagRow {
-            tenant: 1,
-            uid: uid.raw(),
-            first_stage: 0,
-            stages: 1,
-            rate_limiter: NONE,
-            payload: true,
-            configuration: configuration.map_or(0, |configuration| configuration.tag()),
-        };
+        if let Some(limit) = &self.limit {
+            target.set(0, limit).expect("there");
+        }
+        let dag = Self::dag_row(configuration.as_ref(), self.limit.is_some());
         target.set(1, &dag).expect("there");
         let rule = ClassifierRow {
             dag_uid: uid.raw(),
@@ -256,13 +328,7 @@ impl Bench {
             vlan: None,
         };
         target.set(0, &rule).expect("there");
-        for (key, words) in self.image.delta_to(&target).rows() {
-            let at = shadow_row(key).expect("there");
-            self.card.write_block(at, words).expect("there");
-        }
-        self.image = target;
-        self.card.write(COMMIT, 1).expect("there");
-        self.until(TABLE_VERSION, 1);
+        self.commit(target);
     }
 
     fn load(&mut self, bytes: &[u8]) {

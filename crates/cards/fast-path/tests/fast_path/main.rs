@@ -6,6 +6,11 @@
 mod card;
 mod death;
 mod frames;
+mod process;
+mod rig;
 mod rules;
 mod site;
 mod streams;
+
+#[path = "../../../card-soft/tests/support/mod.rs"]
+mod support;

@@ -28,6 +28,11 @@ pub struct Soft {
     /// Stations that functions share, so that a service moves from one to the other at once, as with VRRP.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failovers: Vec<Failover>,
+    /// Whether flows whose packets change in headers only pass in the kernel. It needs `program`, with a `snic-card` that was built with
+    /// the feature `fast-path`, root, and ports that are interfaces; where it is not possible, `card.log` says why, and all packets pass
+    /// by the card's process.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub fast_path: bool,
 }
 
 impl Soft {

@@ -185,6 +185,12 @@ impl NetworkTask for Firewall {
         true
     }
 
+    fn holds(&self, rule: &FlowRule, _: [u8; 6], now: Timestamp) -> bool {
+        let Some(Active { connections, .. }) = &self.active else { return false };
+        let [ticket, ..] = rule.tickets;
+        ticket.is_none_or(|ticket| connections.table.is_steady(ticket, now))
+    }
+
     fn save(&self, now: Timestamp, out: &mut Vec<u8>) {
         let flows: Vec<SavedFlow> = match &self.active {
             None => Vec::new(),

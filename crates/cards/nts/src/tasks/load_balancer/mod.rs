@@ -204,6 +204,11 @@ impl NetworkTask for LoadBalancer {
         true
     }
 
+    fn holds(&self, rule: &FlowRule, _: [u8; 6], now: Timestamp) -> bool {
+        let (Some(active), [Some(ticket), ..]) = (&self.active, rule.tickets) else { return false };
+        active.flows.is_steady(ticket, now)
+    }
+
     fn save(&self, now: Timestamp, out: &mut Vec<u8>) {
         let flows = self.active.as_ref().map_or_else(Vec::new, |active| active.saved(now));
         state::write(SCHEMA.nt_type, STATE_VERSION, &flows, out);

@@ -142,6 +142,10 @@ impl NetworkTask for Nat {
         true
     }
 
+    fn holds(&self, rule: &FlowRule, from: [u8; 6], now: Timestamp) -> bool {
+        self.active.as_ref().is_some_and(|active| active.tables.holds(rule, from, now))
+    }
+
     fn save(&self, now: Timestamp, out: &mut Vec<u8>) {
         let saved = self.active.as_ref().map(|active| active.tables.save(now));
         state::write(SCHEMA.nt_type, STATE_VERSION, &saved, out);
