@@ -23,7 +23,7 @@ use crate::frames::{FrameId, Frames, Preparation};
 use crate::load::LoadMeter;
 use crate::measurement::Measurements;
 use crate::memory::Memory;
-use crate::plane::{BucketState, EndedWork, MemoryAccess, Plane, PlaneOptions};
+use crate::plane::{EndedWork, MemoryAccess, Plane, PlaneOptions};
 use crate::processors::Processors;
 use crate::profile::{InvalidProfile, check};
 use crate::region::Content;
@@ -285,16 +285,6 @@ impl SimCard {
         measurements
     }
 
-    /// Whether a region is there and decoupled.
-    pub fn is_decoupled(&self, region: RegionId) -> bool {
-        self.plane.regions.get(region.index()).is_some_and(|region| region.decoupled)
-    }
-
-    /// The NTs of a region let no packet go any more, until they are reset or the region is loaded.
-    pub fn stop_nts(&mut self, region: RegionId) {
-        self.plane.stop_region(region.0);
-    }
-
     /// Moves the card's clock on.
     pub fn run_for(&mut self, cycles: u64) {
         self.run_until(self.plane.now.saturating_add(cycles));
@@ -384,26 +374,6 @@ impl SimCard {
     /// Packets on the card.
     pub const fn packets_in_flight(&self) -> u64 {
         self.plane.in_flight()
-    }
-
-    /// Packets of a row's DAG on the card.
-    pub fn dag_packets_in_flight(&self, row: u16) -> u32 {
-        self.plane.in_flight_of(row)
-    }
-
-    /// The DAG that a frame with this header is for.
-    pub fn dag_of(&self, header: &Header) -> Option<DagUid> {
-        self.plane.dag_of(header)
-    }
-
-    /// The token bucket of a row's DAG; `None` where there is no DAG, or nothing of it may pass.
-    pub fn bucket(&self, row: u16) -> Option<BucketState> {
-        self.plane.bucket_of(row)
-    }
-
-    /// Counts packets of a row's DAG that passed without crossing the data plane, as by a fast path, and takes their tokens.
-    pub fn passed_elsewhere(&mut self, row: u16, packets: u64, bytes: u64) {
-        self.plane.passed_elsewhere(row, packets, bytes);
     }
 
     /// The most packets that were on the card at once: what its memory grew to.

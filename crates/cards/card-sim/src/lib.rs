@@ -18,6 +18,7 @@
 //! that only figures use are in `snic-offloads`.
 
 mod banks;
+mod beside;
 mod capture;
 mod card;
 mod configuration;

@@ -69,14 +69,14 @@ const CI: &[Step] = &[
     Step {
         name: "lints",
         kind: Kind::Lints,
-        shown: "cargo clippy --workspace --all-targets --features snicd/cedar,snic-fleetd/s3,snicctl/parquet,snic-integration/ci -- \
+        shown: "cargo clippy --workspace --all-targets --features snicd/cedar,snic-fleetd/s3,snicctl/parquet,snic-card/fast-path,snic-integration/ci -- \
                 -D warnings; meanwhile system packages for the tests after it",
         run: lints,
     },
     Step {
         name: "more-tests",
         kind: Kind::MoreTests,
-        shown: "cargo test --workspace --features snicd/cedar,snic-fleetd/s3,snicctl/parquet,snic-integration/ci, what is marked for ci; \
+        shown: "cargo test --workspace --features snicd/cedar,snic-fleetd/s3,snicctl/parquet,snic-card/fast-path,snic-integration/ci, what is marked for ci; \
                 examples of documentation",
         run: more_tests,
     },
@@ -84,7 +84,7 @@ const CI: &[Step] = &[
         name: "docs",
         kind: Kind::Docs,
         shown: "RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace --features \
-                snicd/cedar,snic-fleetd/s3,snicctl/parquet,snic-integration/ci",
+                snicd/cedar,snic-fleetd/s3,snicctl/parquet,snic-card/fast-path,snic-integration/ci",
         run: docs,
     },
 ];

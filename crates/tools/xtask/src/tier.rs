@@ -18,8 +18,10 @@ use anyhow::{Context, bail};
 /// Features that packages are built with.
 pub const SHIPPED: [&str; 2] = ["--features", "snicd/cedar,snic-fleetd/s3,snicctl/parquet"];
 /// The same, which are to be tested, and that of tests that take long to build.
-pub const FEATURES: [&str; 2] =
-    ["--features", "snicd/cedar,snic-fleetd/s3,snicctl/parquet,snic-integration/ci"];
+pub const FEATURES: [&str; 2] = [
+    "--features",
+    "snicd/cedar,snic-fleetd/s3,snicctl/parquet,snic-card/fast-path,snic-integration/ci",
+];
 
 /// When tests run. Each tier runs what the ones before it leave out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,6 +4,7 @@
 //! `SNIC_SOFT_ROUNDS=100 cargo test -p snic-integration --features ci --test ci soft::` kills the daemon that often.
 
 mod bursts;
+mod fast_path;
 mod guards;
 pub(crate) mod hitless;
 mod kernel;

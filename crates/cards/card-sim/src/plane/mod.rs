@@ -31,6 +31,7 @@ mod programs;
 mod source;
 mod spare;
 mod stage;
+mod stopped;
 mod timing;
 mod turns;
 
@@ -46,7 +47,7 @@ use crate::frames::Frames;
 use crate::latency::Latencies;
 use crate::measurement::Stats;
 use crate::processors::Processors;
-use crate::region::{Content, NEVER, Region};
+use crate::region::{NEVER, Region};
 use crate::shaper::Limiter;
 use crate::slab::Slab;
 use crate::spread::InstanceSelector;
@@ -478,32 +479,6 @@ impl Plane {
             region.set_credits(credits, reservation);
             self.serve(row as u8);
         }
-    }
-
-    /// A region was coupled, decoupled, reset, emptied or filled: what waits for it looks again.
-    pub(crate) fn region_changed(&mut self, region: u8) {
-        let at = usize::from(region);
-        if !self.regions[at].stopped {
-            for copy in std::mem::take(&mut self.regions[at].stuck) {
-                self.lose(copy, DropCause::RegionUnavailable);
-            }
-        }
-        self.serve(region);
-    }
-
-    /// The NTs of a region let no packet go any more.
-    pub(crate) fn stop_region(&mut self, region: u8) {
-        if let Some(region) = self.regions.get_mut(usize::from(region)) {
-            region.stopped = region.content == Content::Loaded;
-        }
-    }
-
-    /// Regions that a commit under way waits for, as the register says it.
-    pub(crate) fn commit_waits(&self) -> u32 {
-        let Some(bank) = self.banks.draining() else { return 0 };
-        let waits =
-            |(number, region): (usize, &Region)| u32::from(region.of_bank[bank] > 0) << number;
-        self.regions.iter().enumerate().map(waits).sum()
     }
 
     pub(crate) const fn clock(&self) -> Clock {
