@@ -33,7 +33,7 @@ fn count(second: u64) -> CardCounters {
     CardCounters { cycles: Some(second * HZ), dags, ..CardCounters::default() }
 }
 
-/// A store with a month of usage, closed each hour for 30 days, each minute on the last day, and each ten seconds in its last hour.
+/// A store with a month of usage, closed each hour, each minute of the last one, and each ten seconds of its last minute.
 fn month() -> (MemoryStore, UsageView) {
     let (store, mut book) = (MemoryStore::new(), Book::default());
     let retention = Retention::default();
@@ -55,10 +55,10 @@ fn month() -> (MemoryStore, UsageView) {
         let rates = UsageRates { promised: 1_000_000_000, regions: 1, ..UsageRates::default() };
         book.place(at(0), &cards[number / OF_CARD], (&tenant, &dag, uid), rates);
     }
-    let days = (DAYS - 1) * DAY;
-    (1..=days / 3_600).for_each(|hour| read(&mut book, hour * 3_600));
-    (1..23 * 60).for_each(|minute| read(&mut book, days + minute * 60));
-    (23 * 360..=DAY / 10).for_each(|part| read(&mut book, days + part * 10));
+    let hours = DAYS * 24 - 1;
+    (1..=hours).for_each(|hour| read(&mut book, hour * 3_600));
+    (1..60).for_each(|minute| read(&mut book, hours * 3_600 + minute * 60));
+    (1..=6).for_each(|part| read(&mut book, DAYS * DAY - 60 + part * 10));
     let view = view(&book, retention);
     (store, view)
 }
