@@ -1,4 +1,4 @@
-//! The card as those see it who act beside its registers: a fast path, and tests that stop its NTs.
+//! Access to the card beside its registers: for a fast path, and for tests that stop its NTs.
 
 use snic_domain::{DagUid, RegionId};
 

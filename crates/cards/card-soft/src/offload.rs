@@ -70,7 +70,7 @@ pub trait FlowOffload: Send + fmt::Debug {
     /// There is no room, or such packets cannot be passed.
     fn give(&mut self, rule: &OffloadRule) -> Result<(), OffloadFailure>;
 
-    /// Ends rules.
+    /// Ends these rules: packets of their flows go to the card from then on.
     ///
     /// # Errors
     /// They may still hold: the card must not go on.

@@ -102,7 +102,7 @@ impl FlowKey {
         &self.link[..ETHERNET_TYPE]
     }
 
-    /// Source station.
+    /// Ethernet address that the packets come from.
     pub fn source_station(&self) -> [u8; 6] {
         let [.., a, b, c, d, e, f] = *self.stations() else { return [0; 6] };
         [a, b, c, d, e, f]

@@ -225,7 +225,7 @@ pub enum CardReport {
         reason: String,
     },
     /// Answers nothing: a region kept packets of the old tables for too long. Its NTs were reset, which ended these packets, and it
-    /// is decoupled until it is loaded again. A commit waits for it no more.
+    /// is decoupled until it is loaded again. Commits no longer wait for it.
     Stuck {
         region: RegionId,
         /// Time that was waited.

@@ -17,7 +17,7 @@ use anyhow::{Context, bail};
 
 /// Features that packages are built with.
 pub const SHIPPED: [&str; 2] = ["--features", "snicd/cedar,snic-fleetd/s3,snicctl/parquet"];
-/// The same, which are to be tested, and that of tests that take long to build.
+/// The same for tests, with the fast path, which packages do not have, and tests that take long to build.
 pub const FEATURES: [&str; 2] = [
     "--features",
     "snicd/cedar,snic-fleetd/s3,snicctl/parquet,snic-card/fast-path,snic-integration/ci",

@@ -58,7 +58,7 @@ pub enum DagControllerError {
     Credentials(#[from] dra::DraError),
     #[error(transparent)]
     Lease(#[from] lease::LeaseLost),
-    /// News that the controller lives by no longer come; another replica, or the next start, has them.
+    /// A feed that the controller depends on has ended; another replica, or the next start, opens it again.
     #[error("{0} are no longer read")]
     Feed(&'static str),
 }

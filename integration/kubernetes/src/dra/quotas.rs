@@ -1,7 +1,7 @@
 //! A bound for each namespace with a tenant: a `ResourceQuota` of functions, so that one tenant's claims, served or not, leave
 //! functions to others.
 //!
-//! It is created where it is missing, and never changed: its number is the operator's from then on. Which there are is listed once,
+//! It is created where it is missing, and never changed: its number is the operator's from then on. Those that exist are listed once,
 //! from the API server's cache, and then watched: drivers of many nodes are no load while nothing changes.
 
 use std::collections::BTreeSet;

@@ -272,7 +272,7 @@ fn region_stuck(core: &mut Core, tx: &mut Tx, id: &CardId, region: RegionId, wai
     let (now, settings) = (core.now(), core.policies.current());
     let card = core.cards.known_mut(id);
     if card.region(region).is_none() {
-        return; // A card that names a region that it has not is wrong about itself.
+        return; // The card has no such region.
     }
     card.region_stalled(now, region, waited, settings);
     let text = format!(

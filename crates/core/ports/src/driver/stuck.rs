@@ -25,8 +25,8 @@ impl StuckRegions {
         Self(0)
     }
 
-    /// Resets the regions that the commit under way waits for and that were not reset before; whether there were any. Time for
-    /// the rest of the packets begins anew then.
+    /// Resets the regions that the commit under way waits for and that were not reset before; whether there were any. The
+    /// deadline for the packets that remain then starts again.
     pub(super) fn reset(
         &mut self,
         card: &mut dyn Card,

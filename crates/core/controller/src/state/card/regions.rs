@@ -323,8 +323,8 @@ impl Regions {
         }
     }
 
-    /// Its NTs let no packet go for this long, and were reset: it is loaded again, after eight times as long a wait each time.
-    /// Where it is being loaded already, that decides.
+    /// Its NTs let no packet go for this long, and were reset: it is loaded again, and each further time waits eight times as long
+    /// for that. Nothing changes while it is being loaded: the end of the load says what it holds.
     pub fn stalled(
         &mut self,
         now: Timestamp,
