@@ -222,6 +222,7 @@ impl Card {
         let region = |(status, chain): &(RegionStatus, ReportedChain)| RegionSnapshot {
             status: *status,
             decoupled: false,
+            was_decoupled: false,
             chain: *chain,
         };
         CardSnapshot {

@@ -367,6 +367,8 @@ pub struct RegionSnapshot {
     pub status: RegionStatus,
     /// Whether it is decoupled from the crossbar.
     pub decoupled: bool,
+    /// Whether it was decoupled before it was read. Its NTs may have been reset since they kept something.
+    pub was_decoupled: bool,
     /// Report of itself; zeros unless loaded.
     pub chain: ReportedChain,
 }

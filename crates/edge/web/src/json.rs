@@ -66,6 +66,7 @@ pub(crate) fn region(region: &v1::Region) -> Value {
         "slots": region.slots.iter().map(slot).collect::<Vec<_>>(),
         "users": region.users.iter().map(user).collect::<Vec<_>>(),
         "failures": region.failures,
+        "stalls": region.stalls,
         "reconfigurations": region.reconfigurations,
         "error": region.last_error,
     })

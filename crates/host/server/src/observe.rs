@@ -187,6 +187,7 @@ fn of_card(all: &mut Vec<Reading>, card: &CardView) {
     let id = || ("card", card.card.to_string());
     let mut put = |of, value: u64| all.push(Reading::new(of, value as f64, [id()]));
     put(M::CardUp, u64::from(card.health == CardHealth::Ok));
+    put(M::RegionStalls, card.stalls);
     put(M::TableWords, card.words_written);
     put(M::TableCommits, card.commits);
     put(M::PacketsIn, card.counters.packets_in);

@@ -466,6 +466,7 @@ pub fn region(region: &Region, style: Style) -> String {
             ("Area", area(region.area)),
             ("Loads", region.reconfigurations.to_string()),
             ("Failures", region.failures.to_string()),
+            ("Stalls", region.stalls.to_string()),
             ("Last error", region.last_error.clone()),
             ("Error time", text::time(region.last_error_time.as_ref())),
             ("Etag", region.etag.clone()),

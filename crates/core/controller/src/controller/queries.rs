@@ -248,6 +248,7 @@ impl Controller {
             loss: card.loss(),
             table_version: card.tables().version(),
             loads: card.regions().loads(),
+            stalls: card.regions().stalls(),
             words_written: card.tables().figures().words_written,
             commits: card.tables().figures().commits,
             counters: card.counters().clone(),

@@ -218,6 +218,8 @@ pub struct RegionView {
     pub loads: u64,
     /// Loads that failed since the last that did not.
     pub failures: u32,
+    /// Times since the daemon started that its NTs let no packet go and were reset.
+    pub stalls: u64,
     /// Why the last load failed, or why it is faulty.
     pub last_error: Option<String>,
     /// When a load last failed since the daemon started.
@@ -262,6 +264,8 @@ pub struct CardView {
     pub table_version: u32,
     /// Loads since the daemon started, failed ones included.
     pub loads: u64,
+    /// Times since the daemon started that NTs of its regions let no packet go and were reset.
+    pub stalls: u64,
     /// Table words written since the daemon started.
     pub words_written: u64,
     /// Table commits since the daemon started.

@@ -173,7 +173,7 @@ fn adopt(core: &mut Core, tx: &mut Tx, id: &CardId, ticket: Ticket, snapshot: &C
     }
     let regions: Vec<RegionId> = core.cards.known(id).region_ids().collect();
     core.usage.booted(core.now(), id, snapshot.boot_id);
-    Residency::on(core, tx, id).adopt();
+    Residency::on(core, tx, id).adopt(&snapshot.regions);
     for &region in &regions {
         contents::keep_as_victim(core, tx, id, region);
     }
@@ -278,9 +278,14 @@ fn region_stuck(core: &mut Core, tx: &mut Tx, id: &CardId, region: RegionId, wai
     let text = format!(
         "region {region} of card {id} let no packet go for {waited:?}: its network tasks were reset"
     );
-    tx.note(LogKind::CardError, LogSubject::card(id), text);
-    Residency::on(core, tx, id).drop_lost_residents(region);
-    region_changed(core, tx, id, region);
+    let is_ready = card.is_ready();
+    let about = LogSubject { regions: vec![region], ..LogSubject::card(id) };
+    tx.note(LogKind::CardError, about, text);
+    // While a card is read back, what it says it holds decides, and comes next.
+    if is_ready {
+        Residency::on(core, tx, id).drop_lost_residents(region);
+        region_changed(core, tx, id, region);
+    }
 }
 
 /// Has the status of every DAG of a region looked at again.

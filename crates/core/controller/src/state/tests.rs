@@ -129,7 +129,8 @@ impl Rig {
             CardCommand::ReadBack { ticket, .. } => {
                 let profile = self.core.cards.known(&card()).profile().clone();
                 let (status, chain) = (RegionStatus::Empty, ReportedChain::default());
-                let empty = RegionSnapshot { status, decoupled: false, chain };
+                let empty =
+                    RegionSnapshot { status, decoupled: false, was_decoupled: false, chain };
                 let snapshot = CardSnapshot {
                     boot_id: 1,
                     idcode: profile.idcode,

@@ -171,6 +171,7 @@ pub(crate) fn region_view(core: &Core, id: &CardId, region: RegionId) -> Option<
         users: users(core, card, region),
         loads: entry.loads(),
         failures: entry.failures(),
+        stalls: entry.stalls(),
         last_error: entry.fault().or(entry.last_error()).map(ToOwned::to_owned),
         last_error_at: entry.last_error_at(),
         states: contexts_in(core, id, region),

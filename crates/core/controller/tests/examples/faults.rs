@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use snic_controller::{
-    CardHealth, CardReport, ControlError, ControllerSettings, DagView, Event, LogKind,
+    CardHealth, CardReport, Command, ControlError, ControllerSettings, DagView, Event, LogKind,
 };
 use snic_domain::{
     Bandwidth, CardId, ConditionStatus, ConditionType, DagState, RegionId, RegionState, Timestamp,
@@ -12,7 +12,7 @@ use snic_tables::{CardCommand, LoadFailure, ProgramFailure};
 
 use crate::support::card::TinyCard;
 use crate::support::things::{
-    bitstream_id, card_id, create, dag, delete, digest, profile, spec, update,
+    bitstream, bitstream_id, card_id, create, dag, delete, digest, nt, profile, spec, update,
 };
 use crate::support::{World, operation_id, operator};
 
@@ -564,6 +564,75 @@ fn a_region_whose_tasks_hang_again_waits_eight_times_as_long_up_to_five_minutes(
     stall(&mut world, region);
     let error = world.region(region.0).last_error.expect("it has just stalled");
     assert!(error.contains("1 times"), "after an hour it is the first again: {error}");
+}
+
+/// A count that belonged to the region would begin again with each new DAG.
+#[test]
+fn a_tenant_whose_own_tasks_hang_waits_longer_for_each_further_dag() {
+    let mut world = World::new();
+    world.deploy("beta/web", "lb", 5);
+    for nt_and_chain in ["acme.own", "acme.other"] {
+        world.ask(Command::CreateNtType(nt(nt_and_chain, 40))).expect("an operator");
+        let made = bitstream(nt_and_chain, &[nt_and_chain]);
+        world.ask(Command::CreateBitstream(made)).expect("an operator");
+    }
+    let backoff = ControllerSettings::default().backoff;
+    let mut waits = Vec::new();
+    for round in 0u32..4 {
+        let (name, chain) =
+            (format!("acme/web{round}"), ["acme.own", "acme.other"][round as usize % 2]);
+        let (loads, asked) = (world.card().loads.len(), world.now);
+        world.ask(create(&name, spec(chain, 5))).expect("there is room");
+        world.run();
+        if world.card().loads.len() == loads {
+            let condition = world.condition(&name, ConditionType::RegionsLoaded);
+            assert_eq!(condition.reason, "REGION_STALLED", "{}", condition.message);
+            let says = format!("tenant acme let no packet go on this card, {round} times by now");
+            assert!(condition.message.contains(&says), "{}", condition.message);
+        }
+        while world.card().loads.len() == loads {
+            let at = world.controller.next_wake_up().expect("it is loaded in the end");
+            world.pass(at.since(world.now));
+            world.run();
+        }
+        waits.push(world.now.since(asked));
+        world.settle();
+        let region = world.regions_of(&name)[0];
+        stall(&mut world, region);
+        // Gone before its region comes back; what the region is to hold is something else then.
+        world.ask(delete(&name)).expect("it is there");
+        world.run();
+        assert_eq!(world.state("beta/web"), DagState::Ready);
+    }
+    assert_eq!(waits[0], Duration::ZERO);
+    let eights = [8, 64, 512].map(|times| backoff * times);
+    assert!(
+        waits[1..].iter().zip(eights).all(|(wait, least)| *wait >= least - backoff),
+        "{waits:?}"
+    );
+    let (asked, loads) = (world.now, world.card().loads.len());
+    world.deploy("beta/mail", "nat firewall", 5);
+    assert_eq!((world.state("beta/mail"), world.card().loads.len()), (DagState::Ready, loads + 1));
+    assert!(world.now.since(asked) < backoff * 512, "nobody else waits for it");
+    assert_eq!(world.controller.card_view(&card_id()).expect("seen").stalls, 4);
+}
+
+/// The driver found the card hung when it took it over.
+#[test]
+fn a_stall_while_a_card_is_read_back_counts_and_the_region_waits() {
+    let mut world = World::new();
+    world.deploy("acme/web", "lb", 5);
+    let (region, loads) = (world.regions_of("acme/web")[0], world.card().loads.len());
+    world.lose_card();
+    world.appear(&card_id());
+    stall(&mut world, region);
+    world.run();
+    assert_eq!(world.state("acme/web"), DagState::Degraded);
+    let condition = world.condition("acme/web", ConditionType::RegionsLoaded);
+    assert_eq!(&*condition.reason, "REGION_STALLED", "{}", condition.message);
+    assert_eq!((world.region(region.0).stalls, world.card().loads.len()), (1, loads));
+    world.settle();
+    assert_eq!((world.state("acme/web"), world.card().loads.len()), (DagState::Ready, loads + 1));
 }
 
 #[test]

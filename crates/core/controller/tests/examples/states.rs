@@ -213,6 +213,23 @@ fn a_restore_that_fails_is_told_and_the_chain_begins_empty() {
     assert_eq!(seen.count(), lost.len(), "its tenant sees it");
 }
 
+/// The daemon died after the driver had reset a region, and before it stored that.
+#[test]
+fn what_a_region_kept_that_was_found_decoupled_is_lost() {
+    let mut world = world();
+    periods(&mut world, 3, [40, 0]);
+    mark(&mut world, "acme/web");
+    let region = world.regions_of("acme/web")[0];
+    world.card().found_decoupled.insert(region);
+    let loads = world.card().loads.len();
+    world.lose_card();
+    world.appear(&card_id());
+    world.settle();
+    let lost = told(&world, LogKind::StateLost);
+    assert!(lost.len() == 1 && lost[0].contains("may have been reset"), "{lost:?}");
+    assert_eq!((world.state("acme/web"), world.card().loads.len()), (DagState::Ready, loads));
+}
+
 #[test]
 fn a_card_that_lost_power_has_lost_what_was_saved() {
     let mut world = world();

@@ -93,6 +93,7 @@ impl Card {
                 let regions = self.regions.iter().map(|status| RegionSnapshot {
                     status: *status,
                     decoupled: false,
+                    was_decoupled: false,
                     chain: self.chain_of(*status),
                 });
                 let snapshot = Box::new(CardSnapshot {

@@ -389,8 +389,7 @@ impl Session {
         if let Some(read_back) = &mut self.read_back {
             traces.turn(card, Some(read_back.ticket));
             let report = read_back.advance(card, context)?;
-            // The snapshot says how these regions are.
-            context.stuck.clear();
+            out.append(&mut context.stuck);
             if let Some(report) = report {
                 traces.end(card, read_back.ticket)?;
                 self.read_back = None;

@@ -88,7 +88,7 @@ impl ReadBack {
         }
         card.write(ABORT, 1)?;
         context.sampler.begin(card)?;
-        let snapshot = Box::new(snapshot(card, &self.known)?);
+        let snapshot = Box::new(snapshot(card, &self.known, &self.stuck)?);
         context.recognise(card)?;
         context.known = Some(CardIdentity { boot_id: snapshot.boot_id, version: snapshot.version });
         context.dag_rows = sample::rows(&snapshot.tables);
@@ -120,13 +120,14 @@ fn check(card: &mut dyn Card, at: u32, what: &str, expected: u32) -> Result<(), 
 fn snapshot(
     card: &mut dyn Card,
     known: &[(Digest, ReportedChain)],
+    stuck: &StuckRegions,
 ) -> Result<CardSnapshot, CardError> {
     let count = card.read(REGION_COUNT)?;
     if count > REGIONS_MAX as u32 {
         let text = format!("the card says it has {count} regions; the map has {REGIONS_MAX}");
         return Err(CardError::Lost(text));
     }
-    let region = |number| region_snapshot(card, number, known);
+    let region = |number| region_snapshot(card, number, known, stuck);
     let regions = (0..count as u8).map(region).collect::<Result<_, _>>()?;
     let mut words = vec![0; BANK_WORDS];
     card.read_block(ACTIVE_BANK, &mut words)?;
@@ -154,11 +155,13 @@ const fn configuration_way(capabilities: u32) -> Option<ConfigurationWay> {
     }
 }
 
-/// Ends what its wrapper does, couples the region where it is only left decoupled, and says how it is.
+/// Ends what its wrapper does, couples the region where it is only left decoupled, and says how it is. One that was reset for
+/// it held up the tables stays decoupled: it has to be loaded again.
 fn region_snapshot(
     card: &mut dyn Card,
     number: u8,
     known: &[(Digest, ReportedChain)],
+    stuck: &StuckRegions,
 ) -> Result<RegionSnapshot, CardError> {
     if card.read(state(number, STATE_STATUS))? == STATE_BUSY {
         card.write(state(number, STATE_COMMAND), STATE_END)?;
@@ -179,12 +182,13 @@ fn region_snapshot(
         _ => ReportedChain::default(),
     };
     let control = card.read(region(number, REGION_CONTROL))?;
-    let mut decoupled = control & REGION_DECOUPLE != 0;
+    let was_decoupled = control & REGION_DECOUPLE != 0;
+    let mut decoupled = was_decoupled;
     let is_known =
         matches!(status, RegionStatus::Loaded(digest) if known.contains(&(digest, chain)));
-    if decoupled && is_known {
+    if decoupled && is_known && !stuck.contains(number) {
         card.write(region(number, REGION_CONTROL), control & !REGION_DECOUPLE)?;
         decoupled = false;
     }
-    Ok(RegionSnapshot { status, decoupled, chain })
+    Ok(RegionSnapshot { status, decoupled, was_decoupled, chain })
 }

@@ -25,6 +25,11 @@ impl StuckRegions {
         Self(0)
     }
 
+    /// Whether a region was reset.
+    pub(super) const fn contains(&self, region: u8) -> bool {
+        self.0 >> region & 1 == 1
+    }
+
     /// Resets the regions that the commit under way waits for and that were not reset before; whether there were any. The
     /// deadline for the packets that remain then starts again.
     pub(super) fn reset(

@@ -20,6 +20,8 @@ pub enum Metric {
     CardCondition,
     /// Errors that the card's driver reported by itself. By card.
     CardDriverErrors,
+    /// Times that network tasks let no packet go and were reset, since the daemon started. By card.
+    RegionStalls,
     /// Words written to tables. By card.
     TableWords,
     /// Commits of tables. By card.
@@ -141,7 +143,7 @@ pub enum Metric {
 pub(super) type Row = (Metric, &'static str, &'static str, &'static str, bool);
 
 /// All of [`Metric`].
-pub(super) const TABLE: [Row; 65] = [
+pub(super) const TABLE: [Row; 66] = [
     (Metric::CardUp, "snic.card.up", "{card}", "1 if the card answers", false),
     (
         Metric::RegionState,
@@ -166,6 +168,13 @@ pub(super) const TABLE: [Row; 65] = [
         "snic.card.driver.errors",
         "{error}",
         "Errors that the driver reported by itself",
+        true,
+    ),
+    (
+        Metric::RegionStalls,
+        "snic.region.stalls",
+        "{stall}",
+        "Times that network tasks let no packet go and were reset",
         true,
     ),
     (Metric::TableWords, "snic.table.words", "{word}", "Words written to tables", true),

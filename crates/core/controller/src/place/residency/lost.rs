@@ -1,6 +1,7 @@
 //! Lost state, and regions that keep their content so that state is not lost.
 
 use snic_domain::RegionId;
+use snic_tables::RegionSnapshot;
 
 use super::{LoadReadiness, Residency, describe_for, is_there, refresh_kept};
 use crate::place::contents;
@@ -10,24 +11,35 @@ use crate::state::card::{ObservedContent, Region};
 use crate::store::records::{Phase, ResidentContext, StateRecord};
 use crate::store::tx::LogSubject;
 
+/// Why a context is lost that a region does not hold.
+const GONE: &str = "the region does not hold it any more";
+/// Why a context is lost whose NTs were reset.
+const RESET: &str = "its network tasks may have been reset while nobody looked";
+
 impl Residency<'_> {
-    /// A card said what it holds: contexts that its memory and its regions do not have are lost.
-    pub fn adopt(&mut self) {
+    /// A card said what it holds: contexts that its memory and its regions do not have are lost. So are those in regions that were
+    /// found decoupled, for an NT that was reset has nothing left, and the region does not tell.
+    pub fn adopt(&mut self, snapshots: &[RegionSnapshot]) {
+        let was_reset =
+            |region: RegionId| snapshots.get(region.index()).is_some_and(|seen| seen.was_decoupled);
         let boot_id = self.card().contexts().boot_id();
         let records: Vec<StateRecord> = self.card().contexts().records().cloned().collect();
         for record in records {
             if record.boot_id != boot_id {
                 self.drop_record(&record, "the card has lost its memory");
             } else if let Phase::Saving(from) = record.phase
-                && !is_there(self.core, self.observed(from), &record.context())
+                && (was_reset(from) || !is_there(self.core, self.observed(from), &record.context()))
             {
                 self.set_phase(record.offset, Phase::Erasing);
-                let why = "the region does not hold it any more";
+                let why = if was_reset(from) { RESET } else { GONE };
                 self.report_lost_in(from, &record.context(), why);
             }
         }
         for region in self.card().region_ids() {
             self.drop_lost_residents(region);
+            if was_reset(region) {
+                self.lose_residents(region, RESET);
+            }
         }
         refresh_kept(self.core, self.id);
     }
@@ -47,16 +59,21 @@ impl Residency<'_> {
         let records: Vec<StateRecord> = self.card().contexts().records().cloned().collect();
         records.iter().for_each(|record| self.drop_record(record, why));
         for region in self.card().region_ids() {
-            let gone: Vec<ResidentContext> =
-                self.card().contexts().residents(region).cloned().collect();
-            self.remove_residents(region, &gone);
-            gone.iter().for_each(|context| self.report_lost_in(region, context, why));
+            self.lose_residents(region, why);
         }
         let erases: Vec<_> = self.card().contexts().pending_erases().collect();
         let contexts = self.core.cards.known_mut(self.id).contexts_mut();
         for (region, uid, _) in erases {
             contexts.remove_pending_erase(self.tx, region, uid);
         }
+    }
+
+    /// All that a region keeps is lost.
+    fn lose_residents(&mut self, region: RegionId, why: &str) {
+        let gone: Vec<ResidentContext> =
+            self.card().contexts().residents(region).cloned().collect();
+        self.remove_residents(region, &gone);
+        gone.iter().for_each(|context| self.report_lost_in(region, context, why));
     }
 
     /// Deletes a record whose context is gone.
@@ -82,7 +99,7 @@ impl Residency<'_> {
         let gone: Vec<ResidentContext> = gone.cloned().collect();
         self.remove_residents(region, &gone);
         for context in &gone {
-            self.report_lost_in(region, context, "the region does not hold it any more");
+            self.report_lost_in(region, context, GONE);
         }
     }
 

@@ -15,6 +15,7 @@ mod contents;
 mod contexts;
 mod pages;
 mod regions;
+mod stalls;
 mod tables;
 
 use std::collections::BTreeSet;
@@ -568,7 +569,7 @@ mod tests {
             Objective::default(),
         );
         let (status, chain) = (RegionStatus::Empty, ReportedChain::default());
-        let region = RegionSnapshot { status, decoupled: false, chain };
+        let region = RegionSnapshot { status, decoupled: false, was_decoupled: false, chain };
         let snapshot = CardSnapshot {
             boot_id: 1,
             idcode: card.profile().idcode,

@@ -17,11 +17,12 @@
 use std::time::Duration;
 
 use snic_domain::{
-    Bitstream, BitstreamId, Digest, RegionId, RegionState, ReportedChain, Timestamp,
+    Bitstream, BitstreamId, Digest, RegionId, RegionState, ReportedChain, TenantId, Timestamp,
 };
 use snic_planner::RegionCondition;
 use snic_tables::{CardCommand, LoadFailure, RegionSnapshot, RegionStatus, Ticket};
 
+use super::stalls::{Stall, Stalls};
 use crate::protocol::ControllerSettings;
 use crate::store::records::{RegionRecord, storable_reason};
 
@@ -71,15 +72,11 @@ pub(crate) struct Region {
     last_error_at: Option<Timestamp>,
     /// Loads that ended, well or not.
     loads: u64,
-    /// Times that its NTs let no packet go, and the last of them.
-    stalls: Option<(u32, Timestamp)>,
+    /// Times that its NTs let no packet go.
+    stalls: u64,
+    /// The wait for its load is that of a stall.
+    is_stalled: bool,
 }
-
-/// Time after which a stall counts as the first again.
-const STALL_KEPT: Duration = Duration::from_secs(3_600);
-/// Longest wait after a stall. All commits of the card wait for a region that lets no packet go, so one that does so again and again
-/// may not come back soon.
-const STALL_WAIT_MAX: Duration = Duration::from_secs(300);
 
 impl Region {
     fn new(record: RegionRecord, desired: Option<Desired>) -> Self {
@@ -94,7 +91,8 @@ impl Region {
             last_error: None,
             last_error_at: None,
             loads: 0,
-            stalls: None,
+            stalls: 0,
+            is_stalled: false,
         }
     }
 
@@ -145,8 +143,27 @@ impl Region {
 
     /// Why it is out of use until it is loaded again, where its NTs let no packet go.
     pub fn stall(&self) -> Option<&str> {
-        let is_stalled = self.stalls.is_some() && self.failures == 0 && self.is_waiting();
+        let is_stalled = self.is_stalled && self.failures == 0 && self.is_waiting();
         self.last_error.as_deref().filter(|_| is_stalled)
+    }
+
+    /// Times that its NTs let no packet go.
+    pub const fn stalls(&self) -> u64 {
+        self.stalls
+    }
+
+    /// Waits for its load as long as the stalls of its bitstream's owner say.
+    fn hold(&mut self, now: Timestamp, stall: Stall) {
+        self.not_before = self.not_before.max(stall.until);
+        self.is_stalled = true;
+        let owner = self.bitstream().and_then(BitstreamId::owner);
+        let owner =
+            owner.map_or_else(|| "the provider".to_owned(), |owner| format!("tenant {owner}"));
+        self.last_error = Some(format!(
+            "network tasks of {owner} let no packet go on this card, {} times by now; none of its bitstreams is loaded here for {:?}",
+            stall.count,
+            stall.until.since(now),
+        ));
     }
 
     /// When a load last failed.
@@ -232,13 +249,14 @@ pub(crate) struct Regions {
     loading: Option<Loading>,
     /// Loads that ended, well or not.
     loads: u64,
+    stalls: Stalls,
 }
 
 impl Regions {
     /// So many, of which nothing is known.
     pub fn new(count: usize) -> Self {
         let all = vec![Region::new(RegionRecord::default(), None); count];
-        Self { all, loading: None, loads: 0 }
+        Self { all, loading: None, loads: 0, stalls: Stalls::default() }
     }
 
     pub const fn len(&self) -> usize {
@@ -277,6 +295,11 @@ impl Regions {
         self.loads
     }
 
+    /// Times that NTs let no packet go since the daemon started.
+    pub fn stalls(&self) -> u64 {
+        self.all.iter().map(Region::stalls).sum()
+    }
+
     /// As stored; `desired` is the record's bitstream.
     pub fn restore(&mut self, region: RegionId, record: RegionRecord, desired: Option<&Bitstream>) {
         *self.of(region) = Region::new(record, desired.and_then(|of| Desired::of(of, region)));
@@ -285,13 +308,17 @@ impl Regions {
     /// It is to hold something else from now on.
     pub fn set_desired(&mut self, region: RegionId, content: Option<&Bitstream>, now: Timestamp) {
         let desired = content.and_then(|bitstream| Desired::of(bitstream, region));
+        let held = content.and_then(|bitstream| self.stalls.holds(now, &bitstream.id));
         let region = self.of(region);
         region.record.bitstream = content.map(|bitstream| bitstream.id.clone());
         region.desired = desired;
         region.spare = false;
         region.failures = 0;
         region.not_before = now;
-        region.stalls = None;
+        region.is_stalled = false;
+        if let Some(stall) = held.filter(|_| region.is_waiting()) {
+            region.hold(now, stall);
+        }
     }
 
     /// It is to be loaded though nobody uses it.
@@ -309,7 +336,7 @@ impl Regions {
         if reason.is_none() {
             region.failures = 0;
             region.not_before = now;
-            region.stalls = None;
+            region.is_stalled = false;
         }
         region.record.faulty = reason.map(storable_reason);
     }
@@ -324,7 +351,8 @@ impl Regions {
     }
 
     /// Its NTs let no packet go for this long, and were reset: it is loaded again, and each further time waits eight times as long
-    /// for that. Nothing changes while it is being loaded: the end of the load says what it holds.
+    /// for that, as do all regions that wait for a bitstream of the same tenant. Nothing changes while it is being loaded: the end of
+    /// the load says what it holds.
     pub fn stalled(
         &mut self,
         now: Timestamp,
@@ -335,18 +363,38 @@ impl Regions {
         if self.is_loading(region) {
             return;
         }
+        let bitstream = self.get(region).and_then(Region::bitstream).cloned();
+        let stall = bitstream.map(|id| (self.stalls.count(now, &id, settings.backoff), id));
+        if let Some((stall, id)) = &stall
+            && let Some(owner) = id.owner()
+        {
+            self.hold_all_of(now, &owner, *stall);
+        }
         let region = self.of(region);
-        let before = region.stalls.filter(|(_, at)| now.since(*at) < STALL_KEPT);
-        let count = before.map_or(1, |(count, _)| count.saturating_add(1));
-        region.stalls = Some((count, now));
-        let wait = settings.backoff.saturating_mul(8u32.saturating_pow(count)).min(STALL_WAIT_MAX);
-        region.not_before = now + wait;
+        region.stalls += 1;
         region.observed = ObservedContent::Broken;
         region.failures = 0;
-        region.last_error = Some(format!(
-            "its network tasks let no packet go for {waited:?} and were reset, {count} times by now; it is loaded again after {wait:?}"
-        ));
         region.last_error_at = Some(now);
+        let what = format!("its network tasks let no packet go for {waited:?} and were reset");
+        let Some((stall, _)) = stall else {
+            region.last_error = Some(what);
+            return; // It is to hold nothing.
+        };
+        region.is_stalled = true;
+        region.not_before = stall.until;
+        region.last_error = Some(format!(
+            "{what}, {} times by now; it is loaded again after {:?}",
+            stall.count,
+            stall.until.since(now),
+        ));
+    }
+
+    /// All regions that wait for a bitstream of this tenant wait for the end of its stall.
+    fn hold_all_of(&mut self, now: Timestamp, owner: &TenantId, stall: Stall) {
+        let is_theirs =
+            |region: &Region| region.bitstream().is_some_and(|id| id.is_owned_by(owner));
+        let waiting = self.all.iter_mut().filter(|region| region.is_waiting() && is_theirs(region));
+        waiting.for_each(|region| region.hold(now, stall));
     }
 
     /// The card was read back; `is_known` says whether a bitstream of this digest declares this chain. The
@@ -431,7 +479,7 @@ impl Regions {
         let Err(failure) = result else {
             region.observed = ObservedContent::Holds(load.content.digest);
             region.reported = load.content.chain;
-            (region.failures, region.spare) = (0, false);
+            (region.failures, region.spare, region.is_stalled) = (0, false, false);
             region.last_error = None;
             return LoadEnded::Loaded(load);
         };

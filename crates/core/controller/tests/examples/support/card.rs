@@ -77,6 +77,8 @@ pub struct TinyCard {
     pub version: u32,
     pub regions: Vec<RegionStatus>,
     pub decoupled: BTreeSet<RegionId>,
+    /// Regions that the driver found decoupled and coupled again.
+    pub found_decoupled: BTreeSet<RegionId>,
     /// Reports of loaded regions, by the digest of what was loaded.
     pub chains: BTreeMap<Digest, ReportedChain>,
     /// Reports of regions with bitstreams of these digests in place of the true ones.
@@ -131,6 +133,7 @@ impl TinyCard {
             regions: vec![RegionStatus::Empty; profile.regions.len()],
             profile,
             decoupled: BTreeSet::new(),
+            found_decoupled: BTreeSet::new(),
             chains: BTreeMap::new(),
             lies: BTreeMap::new(),
             loads: Vec::new(),
@@ -236,6 +239,7 @@ impl TinyCard {
         let regions = ids.zip(&self.regions).map(|(id, status)| RegionSnapshot {
             status: *status,
             decoupled: self.decoupled.contains(&id),
+            was_decoupled: self.decoupled.contains(&id) || self.found_decoupled.contains(&id),
             chain: self.chain_of(*status),
         });
         CardSnapshot {

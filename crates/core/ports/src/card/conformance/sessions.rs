@@ -91,7 +91,10 @@ pub fn a_load_of_a_daemon_that_is_gone_is_adopted(fixture: Fixture) {
     let snapshot = adopt(&mut rig);
     let status = RegionStatus::Loaded(Digest::of(&image));
     let chain = rig.chains[1];
-    assert_eq!(snapshot.regions[1], RegionSnapshot { status, decoupled: false, chain });
+    assert_eq!(
+        snapshot.regions[1],
+        RegionSnapshot { status, decoupled: false, was_decoupled: true, chain }
+    );
     assert_eq!(snapshot.regions[0].status, RegionStatus::Empty);
     rig.load_well(0);
 }
@@ -116,7 +119,10 @@ pub fn a_region_that_was_left_decoupled_is_coupled_again(fixture: Fixture) {
     let snapshot = adopt(&mut rig);
     let status = RegionStatus::Loaded(digest);
     let chain = rig.chains[0];
-    assert_eq!(snapshot.regions[0], RegionSnapshot { status, decoupled: false, chain });
+    assert_eq!(
+        snapshot.regions[0],
+        RegionSnapshot { status, decoupled: false, was_decoupled: true, chain }
+    );
     assert_eq!(rig.read(region(0, REGION_CONTROL)), 0);
 }
 
@@ -126,7 +132,12 @@ pub fn a_broken_region_stays_decoupled(fixture: Fixture) {
     breaks(&mut rig, 1, &[0x5a; 65_536]);
     let snapshot = adopt(&mut rig);
     let chain = ReportedChain::default();
-    let broken = RegionSnapshot { status: RegionStatus::Broken, decoupled: true, chain };
+    let broken = RegionSnapshot {
+        status: RegionStatus::Broken,
+        decoupled: true,
+        was_decoupled: true,
+        chain,
+    };
     assert_eq!(snapshot.regions[1], broken);
     assert_eq!(rig.read(region(1, REGION_CONTROL)), REGION_DECOUPLE);
 }

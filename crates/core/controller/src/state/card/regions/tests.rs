@@ -109,6 +109,7 @@ impl World {
         let snapshot = |status: &RegionStatus| RegionSnapshot {
             status: *status,
             decoupled: false,
+            was_decoupled: false,
             chain: match status {
                 RegionStatus::Loaded(digest) => chain_of(*digest),
                 _ => ReportedChain::default(),
