@@ -22,6 +22,11 @@ impl SimCard {
         self.plane.bucket_of(row)
     }
 
+    /// Row of the rate limiter of a row's DAG; `None` where there is no DAG, or nothing limits it.
+    pub fn limiter_of(&self, row: u16) -> Option<u16> {
+        self.plane.limiter_of(row)
+    }
+
     /// Counts packets of a row's DAG that passed without crossing the data plane, as by a fast path, and takes their tokens.
     pub fn passed_elsewhere(&mut self, row: u16, packets: u64, bytes: u64) {
         self.plane.passed_elsewhere(row, packets, bytes);

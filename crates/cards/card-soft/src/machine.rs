@@ -388,8 +388,9 @@ impl Machine {
     fn do_job(&mut self, job: Job) {
         self.run_model();
         match job.request {
-            ControlRequest::Write { .. } | ControlRequest::Capture { .. } => self.end_all_rules(),
-            ControlRequest::Read { .. } => self.charge_all(),
+            ControlRequest::Write { ref runs } => self.before_write(runs),
+            ControlRequest::Capture { .. } => self.end_all_rules(),
+            ControlRequest::Read { at, words } => self.charge_for(at, words),
             ControlRequest::Observe => self.account_all(),
             _ => {}
         }
@@ -500,6 +501,7 @@ impl Machine {
             self.card.write_block(run.at, these)?;
             left = rest;
         }
+        self.after_write(runs);
         // Before the commit is read back: a function that counts as bound is guarded.
         self.take_guards();
         Ok((ControlReply::Done, Vec::new()))

@@ -49,11 +49,16 @@ impl Plane {
         Some(BucketState { limit: Some(limit), full_in: Duration::from_nanos(full_in) })
     }
 
+    /// Row of the rate limiter of a row's DAG.
+    pub(crate) fn limiter_of(&self, row: u16) -> Option<u16> {
+        let dag = self.banks.current().dags.get(usize::from(row)).copied().flatten()?;
+        Some(dag.rate_limiter).filter(|limiter| *limiter != NONE)
+    }
+
     /// Counts packets of a row's DAG that passed elsewhere, and takes their tokens.
     pub(crate) fn passed_elsewhere(&mut self, row: u16, packets: u64, bytes: u64) {
         self.stats.passed_elsewhere(row, packets, bytes);
-        let dag = self.banks.current().dags.get(usize::from(row)).copied().flatten();
-        let limiter = dag.map_or(NONE, |dag| dag.rate_limiter);
+        let limiter = self.limiter_of(row).unwrap_or(NONE);
         if let Some(limiter) = self.limiters.get_mut(usize::from(limiter)) {
             limiter.passed_elsewhere(self.now, packets, bytes);
         }

@@ -2,7 +2,7 @@
 //!
 //! The fast path has an effect on a DAG only between [`Machine::hand_over_idle`] and the DAG's next frame ([`Machine::take_back`]). Rules
 //! of its flows are compared with the NTs' tables when it is handed over, for then nothing but time can end them until it is taken back.
-//! Whatever is written to the card ends all rules first: the next frame of each flow brings its rule again.
+//! Whatever is written to the card ends all rules first, but for rates ([`writes`]): the next frame of each flow brings its rule again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -11,7 +11,13 @@ use snic_domain::Timestamp;
 use snic_domain::limits::DAG_ROWS;
 use snic_nts::FlowKey;
 use snic_nts::wire::protocol;
+use snic_ports::card::Registers as _;
+use snic_ports::remote::Run;
+use snic_tables::registers::{
+    ACTIVE_BANK, Address, COMMIT, COMMIT_REFUSED, COMMIT_STATUS, DAG_LOAD, REGIONS, STATES,
+};
 
+use self::writes::{WriteEffect, WrittenRows};
 use super::Machine;
 use crate::datapath::FrameRoute;
 use crate::flows::{FlowOffer, FlowSteps};
@@ -59,7 +65,6 @@ struct FastDag {
     slots: BTreeSet<u32>,
     /// Ports that their packets come in by.
     ports: BTreeSet<usize>,
-    is_handed_over: bool,
     /// Since when its packets are held back.
     held_back: Option<Timestamp>,
     /// When it may be held back again.
@@ -77,6 +82,14 @@ struct FastDag {
 pub(crate) struct FastFlows {
     offload: Option<Box<dyn FlowOffload>>,
     dags: BTreeMap<u16, FastDag>,
+    /// Rows of DAGs that are handed over.
+    handed_over: BTreeSet<u16>,
+    /// Rows of DAGs with rules that are not, and the one to begin with in the next turn.
+    waiting: BTreeSet<u16>,
+    next_waiting: u16,
+    /// Rows that have counted since the model was last told.
+    counting: BTreeSet<u16>,
+    written: WrittenRows,
     given: HashMap<u32, GivenRule>,
     /// Counts of rows that the model knows of.
     seen: Vec<OffloadCounts>,
@@ -107,12 +120,30 @@ impl FastFlows {
 
     /// Whether a DAG is handed over.
     pub(super) fn passes(&self) -> bool {
-        self.dags.values().any(|dag| dag.is_handed_over)
+        !self.handed_over.is_empty()
     }
 
     /// Whether a DAG waits to be handed over.
     pub(super) fn waits(&self) -> bool {
-        self.dags.values().any(|dag| !dag.is_handed_over && !dag.slots.is_empty())
+        !self.waiting.is_empty()
+    }
+
+    /// Files a DAG by what it has and waits for.
+    fn file(&mut self, row: u16) {
+        let waits = self.dags.get(&row).is_some_and(|dag| !dag.slots.is_empty());
+        match waits && !self.handed_over.contains(&row) {
+            true => self.waiting.insert(row),
+            false => self.waiting.remove(&row),
+        };
+    }
+
+    /// The DAGs that are tried next: each has its turn, however many there are that cannot be handed over.
+    fn next_waiting(&mut self) -> Vec<u16> {
+        let first = self.next_waiting;
+        let behind = self.waiting.range(first..).chain(self.waiting.range(..first));
+        let rows: Vec<u16> = behind.take(HANDED_PER_TURN).copied().collect();
+        self.next_waiting = rows.last().map_or(0, |last| last.wrapping_add(1));
+        rows
     }
 
     /// The longest time that the card may wait while there are rules.
@@ -143,9 +174,11 @@ impl FastFlows {
             };
             given.is_over = true;
             rules.push(given.rule);
-            if let Some(dag) = self.dags.get_mut(&given.rule.row) {
+            let row = given.rule.row;
+            if let Some(dag) = self.dags.get_mut(&row) {
                 dag.slots.remove(slot);
             }
+            self.file(row);
         }
         if !rules.is_empty() {
             self.call(|path| path.end(&rules));
@@ -170,11 +203,11 @@ impl Machine {
 
     /// A frame of a DAG is about to enter the model: the DAG is the card's from here on, with the tokens that are left.
     pub(super) fn take_back(&mut self, row: u16) {
-        let Some(dag) = self.fast.dags.get_mut(&row) else { return };
-        let was_passing = std::mem::take(&mut dag.is_handed_over);
-        if was_passing {
+        if self.fast.handed_over.remove(&row) {
             self.fast.call(|path| path.take_back(row));
             self.charge(row);
+            self.fast.counting.remove(&row);
+            self.fast.file(row);
         }
     }
 
@@ -196,8 +229,45 @@ impl Machine {
 
     /// The model counts what has passed of each DAG.
     pub(super) fn charge_all(&mut self) {
-        let rows: Vec<u16> = self.fast.dags.keys().copied().collect();
+        let rows: Vec<u16> = self.fast.counting.iter().copied().collect();
         rows.into_iter().for_each(|row| self.charge(row));
+    }
+
+    /// The model counts what has passed, where registers are about to be read that count.
+    pub(super) fn charge_for(&mut self, at: Address, words: u32) {
+        let end = at.saturating_add(words.saturating_mul(4));
+        let counts = [(REGIONS, STATES), (DAG_LOAD, ACTIVE_BANK)];
+        if counts.iter().any(|(first, behind)| at < *behind && end > *first) {
+            self.charge_all();
+        }
+    }
+
+    /// Registers are about to be written: ends what would see a change by halves.
+    pub(super) fn before_write(&mut self, runs: &[Run]) {
+        if !self.fast.is_on() {
+            return;
+        }
+        match self.fast.written.note(runs) {
+            WriteEffect::Nothing => {}
+            WriteEffect::All => self.end_all_rules(),
+            WriteEffect::Rates(limiters) => {
+                let has_new = |row: &u16| {
+                    self.card.limiter_of(*row).is_some_and(|limiter| limiters.contains(&limiter))
+                };
+                let rows: Vec<u16> =
+                    self.fast.handed_over.iter().copied().filter(has_new).collect();
+                rows.into_iter().for_each(|row| self.take_back(row));
+            }
+        }
+    }
+
+    /// Registers were written.
+    pub(super) fn after_write(&mut self, runs: &[Run]) {
+        let commits = runs.iter().any(|run| run.at == COMMIT);
+        // What a refused commit left in the shadow bank comes with the next one.
+        if commits && self.card.read(COMMIT_STATUS).is_ok_and(|status| status != COMMIT_REFUSED) {
+            self.fast.written.committed();
+        }
     }
 
     /// Ends all rules: what is about to change is not to be seen by halves.
@@ -212,6 +282,9 @@ impl Machine {
         self.fast.call(|path| path.end_all());
         self.charge_all();
         self.fast.dags.clear();
+        for rows in [&mut self.fast.handed_over, &mut self.fast.waiting, &mut self.fast.counting] {
+            rows.clear();
+        }
         for given in self.fast.given.values_mut() {
             given.is_over = true;
         }
@@ -268,6 +341,7 @@ impl Machine {
         let dag = self.fast.dags.entry(row).or_default();
         dag.slots.insert(offer.slot);
         dag.ports.insert(way.from);
+        self.fast.file(row);
         self.datapath().tasks.note_given(offer);
         // A frame that the fast path did not know of may have come since.
         self.take_back(row);
@@ -278,9 +352,7 @@ impl Machine {
         if !self.fast.waits() || !self.datapath().captures.is_empty() {
             return 0;
         }
-        let waiting = self.fast.dags.iter();
-        let waiting = waiting.filter(|(_, dag)| !dag.is_handed_over && !dag.slots.is_empty());
-        let rows: Vec<u16> = waiting.map(|(row, _)| *row).take(HANDED_PER_TURN).collect();
+        let rows = self.fast.next_waiting();
         rows.into_iter().map(|row| self.hand_over(row)).sum()
     }
 
@@ -310,8 +382,11 @@ impl Machine {
         }
         self.fast.call(|path| path.hand_over(row, &bucket, slow));
         if let Some(dag) = self.fast.dags.get_mut(&row) {
-            (dag.is_handed_over, dag.held_back, dag.crowded) = (true, None, None);
+            (dag.held_back, dag.crowded) = (None, None);
         }
+        self.fast.handed_over.insert(row);
+        self.fast.counting.insert(row);
+        self.fast.file(row);
         0
     }
 
@@ -326,6 +401,7 @@ impl Machine {
         let (since, before) = *dag.crowded.get_or_insert((now, losses));
         if now.since(since) >= CROWDED_MAX && losses > before {
             (dag.held_back, dag.crowded) = (Some(now), None);
+            self.fast.counting.insert(row);
             self.fast.call(|path| path.hold_back(row));
         }
     }
@@ -336,6 +412,8 @@ impl Machine {
         if dag.held_back.is_some_and(|since| now.since(since) >= HELD_MAX) {
             (dag.held_back, dag.crowd_at) = (None, now + HELD_AGAIN);
             self.fast.call(|path| path.take_back(row));
+            self.charge(row);
+            self.fast.counting.remove(&row);
         }
     }
 
@@ -422,6 +500,7 @@ impl Machine {
             if let Some(dag) = self.fast.dags.get_mut(&row) {
                 dag.slots.remove(&slot);
             }
+            self.fast.file(row);
         }
     }
 }
@@ -430,6 +509,8 @@ impl Machine {
 fn given_is_over(fast: &FastFlows, slot: u32) -> bool {
     fast.given.get(&slot).is_some_and(|given| given.is_over)
 }
+
+mod writes;
 
 #[cfg(test)]
 mod tests;

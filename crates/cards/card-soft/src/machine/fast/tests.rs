@@ -234,6 +234,14 @@ impl Bench {
         answers.recv().expect("an answer").0
     }
 
+    /// Writes registers in one request, as a driver does.
+    fn write(&mut self, writes: &[(Address, Vec<u32>)]) {
+        let runs = writes.iter().map(|(at, words)| Run { at: *at, words: words.len() as u32 });
+        let words: Vec<u32> = writes.iter().flat_map(|(_, words)| words.clone()).collect();
+        let request = ControlRequest::Write { runs: runs.collect() };
+        assert_eq!(self.ask(request, to_bytes(&words)), ControlReply::Done);
+    }
+
     /// Packets and bytes of the DAG that came in, and that went out.
     fn counts(&mut self) -> [u64; 4] {
         let mut words = [0; DAG_LOAD_ROW as usize / 4];
@@ -291,6 +299,15 @@ impl Bench {
         card.write(COMMIT, 1).expect("there");
         self.wait_for(TABLE_VERSION, 1);
     }
+}
+
+/// Address and words of a row in the shadow bank.
+fn bench_row<R: snic_tables::RowCodec>(row: u16, content: &R) -> (Address, Vec<u32>) {
+    let mut target = TableImage::default();
+    target.set(row, content).expect("there");
+    let delta = TableImage::default().delta_to(&target);
+    let (key, words) = delta.rows().next().expect("one row");
+    (shadow_row(key).expect("there"), words.to_vec())
 }
 
 /// The tables of a card with one NT in region 0.
@@ -383,13 +400,75 @@ fn whatever_is_written_ends_all_rules_first() {
     let mut bench = Bench::new();
     let slot = bench.hand_over(1_000);
     bench.fake.state().pass(slot, 5);
-    let run = snic_ports::remote::Run { at: COMMIT, words: 1 };
-    bench.ask(ControlRequest::Write { runs: vec![run] }, to_bytes(&[2]));
+    let decoupled = [(region(3, REGION_CONTROL), vec![REGION_DECOUPLE])];
+    bench.write(&decoupled);
     assert_eq!(bench.fake.state().pass(slot, 5), 0);
     assert!(bench.fake.state().calls.ends_with(&["end all"]), "{:?}", bench.fake.state().calls);
     assert_eq!(bench.counts()[0], 8, "what had passed counts");
     let again = bench.hand_over(1_000);
     assert_eq!(bench.fake.state().pass(again, 5), 5, "its next packets bring the rule again");
+}
+
+#[test]
+fn a_commit_of_rates_alone_leaves_the_rules_and_gives_the_new_rate() {
+    let mut bench = Bench::new();
+    let slot = bench.hand_over(1_000);
+    bench.fake.state().pass(slot, 5);
+    bench.fake.state().calls.clear();
+    let rate = |row, rate_kbps| {
+        let promised_kbps = rate_kbps;
+        bench_row(
+            row,
+            &RateLimiterRow {
+                rate_kbps,
+                burst_bytes: 10_000,
+                promised_kbps,
+                packet_bytes: 0,
+                weight: 1,
+            },
+        )
+    };
+    bench.write(&[rate(0, RATE_KBPS / 2)]);
+    assert_eq!(bench.fake.state().pass(slot, 5), 5, "a row that is not committed changes nothing");
+    bench.write(&[(COMMIT, vec![2])]);
+    assert_eq!(bench.fake.state().pass(slot, 5), 0, "the card has the DAG while the rate changes");
+    bench.until("again", |bench| bench.fake.state().handed_over.contains_key(&ROW));
+    let limit = bench.fake.state().handed_over[&ROW].limit.expect("it has a rate");
+    assert_eq!(limit.rate_kbps, RATE_KBPS / 2);
+    assert_eq!(bench.fake.state().pass(slot, 5), 5, "without a packet that brought the rule again");
+    assert!(!bench.fake.state().calls.contains(&"end all"), "{:?}", bench.fake.state().calls);
+    // The rate of another DAG.
+    bench.write(&[rate(7, 1_000), (COMMIT, vec![3])]);
+    assert_eq!(bench.fake.state().pass(slot, 5), 5);
+    assert_eq!(
+        bench.counts()[0],
+        18 - 5,
+        "what has passed since the DAG was handed over is not asked for"
+    );
+    bench.ask(ControlRequest::Read { at: DAG_LOAD, words: 1 }, Vec::new());
+    assert_eq!(bench.counts()[0], 3 + 20);
+}
+
+#[test]
+fn rows_that_a_refused_commit_left_behind_end_all_rules_with_the_next() {
+    let mut bench = Bench::new();
+    let slot = bench.hand_over(1_000);
+    let chain = ChainRow { first_instance: 0, instances: 1, steering: Steering::LeastLoaded };
+    bench.write(&[bench_row(3, &chain)]);
+    assert_eq!(bench.fake.state().pass(slot, 5), 5);
+    bench.write(&[(COMMIT, vec![99])]);
+    assert_eq!(bench.machine.card.read(COMMIT_STATUS).expect("there"), COMMIT_REFUSED);
+    let slot = bench.hand_over(1_000);
+    bench.write(&[(COMMIT, vec![2])]);
+    assert_eq!(bench.fake.state().pass(slot, 5), 0);
+}
+
+#[test]
+fn each_dag_that_waits_has_its_turn() {
+    let mut flows = FastFlows { waiting: (0..20).collect(), ..FastFlows::default() };
+    let turns: Vec<Vec<u16>> = (0..4).map(|_| flows.next_waiting()).collect();
+    let all: Vec<u16> = turns.concat();
+    assert_eq!(all, (0..20).chain(0..12).collect::<Vec<u16>>());
 }
 
 #[test]
