@@ -217,7 +217,11 @@ impl Loads {
     pub(crate) fn read(&mut self, id: LoadId, now: Timestamp) -> Option<LoadReading> {
         let load = self.running.iter_mut().find(|load| load.id == id)?;
         load.read_at = now;
-        Some(load.meter.read(now))
+        load.pay(now);
+        let mut reading = load.meter.read(now);
+        // What it may catch up is still to come when its time is over.
+        reading.is_sending |= load.is_due();
+        Some(reading)
     }
 
     /// The power failed: loads are gone.
@@ -286,6 +290,23 @@ mod tests {
         let frames: Vec<u64> = (0..5).map(|_| turn(&mut loads, at(100_000), &pool)).collect();
         assert_eq!(frames, [32, 32, 32, 30, 0]);
         assert_eq!(loads.due_in(at(100_000)), Some(Duration::from_micros(8)));
+    }
+
+    #[test]
+    fn a_load_that_has_to_catch_up_when_its_time_is_over_is_still_sending() {
+        let pool = Pool::new(8, FRAME_BYTES_MAX);
+        let mut loads = Loads::default();
+        let id = loads.begin(at(0), &load(1_000_000_000, 1_000, 10), 1).expect("room");
+        let readings: Vec<(u64, bool)> = (0..6)
+            .map(|_| {
+                let reading = loads.read(id, at(10_000)).expect("it is there");
+                turn(&mut loads, at(10_000), &pool);
+                (reading.total.packets_offered, reading.is_sending)
+            })
+            .collect();
+        let sending = [(0, true), (32, true), (64, true), (96, true)];
+        assert_eq!(readings[..4], sending);
+        assert_eq!(readings[4..], [(126, false); 2], "a millisecond, and the frame that was next");
     }
 
     #[test]
