@@ -150,6 +150,7 @@ fn profile(rng: &mut ChaCha8Rng) -> CardProfile {
         configuration_bytes_per_second: 800_000_000,
         scheduler_pass: Cycles::new(16),
         scheduler_lookups_per_cycle: None,
+        packet_store_beats_per_cycle: None,
         core: Cycles::new(49),
         credits_initial: 8,
         region_pass: Some(snic_domain::RegionPass::SUPERNIC),

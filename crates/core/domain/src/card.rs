@@ -37,6 +37,9 @@ pub struct CardProfile {
     pub memory_bytes_per_second: Option<NonZeroU64>,
     /// Room for payloads that wait.
     pub packet_store: ByteSize,
+    /// Beats that are read from it in a cycle, for all regions and the egress together. `None`: they are not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packet_store_beats_per_cycle: Option<NonZeroU32>,
     /// Bytes per second that the configuration port takes.
     pub configuration_bytes_per_second: u64,
     /// Cycles of one pass of the scheduler (SuperNIC, 5.1: 16).

@@ -42,6 +42,8 @@ pub enum Resource {
     Credits,
     /// Cells of the packet store, in which a packet lies as long as it is on the card, in bytes.
     PacketStore,
+    /// Reads of the packet store, which all regions and the egress share, in beats per second.
+    StoreReads,
     /// Entries of the synchronisation buffer, in which packets wait for the branches of a fork, in thousandths of
     /// an entry.
     SyncEntries,
@@ -82,6 +84,7 @@ impl fmt::Display for Resource {
             Self::RegionPort => "region port",
             Self::Credits => "credits",
             Self::PacketStore => "packet store",
+            Self::StoreReads => "packet store reads",
             Self::SyncEntries => "synchronization entries",
             Self::Regions => "regions",
             Self::Bitstreams => "bitstreams",
@@ -108,6 +111,7 @@ impl Resource {
                 | Self::RegionPort
                 | Self::Credits
                 | Self::PacketStore
+                | Self::StoreReads
                 | Self::SyncEntries
                 | Self::MemoryBandwidth
                 | Self::SchedulerLookups
@@ -130,6 +134,7 @@ impl Resource {
             Self::Bitstreams => "bitstreams",
             Self::Memory | Self::PacketStore | Self::ProgramMemory => "bytes",
             Self::MemoryBandwidth => "bytes/s",
+            Self::StoreReads => "beats/s",
             Self::SchedulerLookups => "look-ups/s",
             Self::TableRows => "rows",
             Self::Passes => "passes",
@@ -177,7 +182,10 @@ impl fmt::Display for Amount {
                 ByteSize::from_bytes(number).fmt(f)
             }
             Resource::MemoryBandwidth => write!(f, "{}/s", ByteSize::from_bytes(number)),
-            Resource::NtPackets | Resource::RegionPort | Resource::SchedulerLookups => {
+            Resource::NtPackets
+            | Resource::RegionPort
+            | Resource::StoreReads
+            | Resource::SchedulerLookups => {
                 write!(f, "{number} {}", resource.unit())
             }
             Resource::Credits => write!(f, "{}.{:03} credits", number / 1_000, number % 1_000),

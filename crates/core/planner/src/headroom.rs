@@ -54,6 +54,8 @@ impl Ledger {
             slot(share.region, share.slot, share.credits, left)
         });
         let counted = |left: &u64| *left < u64::MAX;
+        let reads = Some(self.reads_left(0)).filter(counted);
+        let reads = reads.map(|left| card(own.store_reads(), left));
         let lookups = Some(self.lookups_left(0)).filter(counted);
         let lookups = lookups.map(|left| card(own.lookups(), left));
         let memory_rate = Some(self.memory_rate_left(0)).filter(counted);
@@ -73,6 +75,7 @@ impl Ledger {
             (Resource::RegionPort, tightest(ports)),
             (Resource::Credits, tightest(credits)),
             (Resource::PacketStore, tightest(card(own.store(), self.store_left(0)))),
+            (Resource::StoreReads, tightest(reads.into_iter().flatten())),
             (Resource::SyncEntries, tightest(card(own.sync_entries(), self.sync_left(0)))),
             (
                 Resource::Memory,

@@ -208,6 +208,10 @@ fn stay_shortages(job: &Job<'_>, stay: PacketOccupancy) -> impl Iterator<Item = 
         "left in the card's packet store for promises; packets of sizes {sizes} are in it as long as their \
          way over the card takes"
     );
+    let reads = format!(
+        "beats of the card's packet store left for promises; packets of sizes {sizes} are read once for each \
+         branch of each pass, and when they go out"
+    );
     let sync = format!(
         "left in the card's synchronization buffer for promises; packets of sizes {sizes} wait in it for the \
          branches of a fork"
@@ -217,6 +221,7 @@ fn stay_shortages(job: &Job<'_>, stay: PacketOccupancy) -> impl Iterator<Item = 
     );
     [
         whole_dag_shortage(Resource::SchedulerLookups, stay.lookups, left.lookups, &lookups),
+        whole_dag_shortage(Resource::StoreReads, stay.reads, left.reads, &reads),
         whole_dag_shortage(Resource::PacketStore, stay.store, left.store, &store),
         whole_dag_shortage(Resource::SyncEntries, stay.sync, left.sync, &sync),
     ]
@@ -230,7 +235,7 @@ fn hardest_first(mut shortages: Vec<Shortage>) -> Infeasible {
         Resource::Bitstreams => 0,
         Resource::IngressBandwidth | Resource::EgressBandwidth => 1,
         Resource::PacketStore | Resource::SyncEntries | Resource::SchedulerLookups => 1,
-        Resource::MemoryBandwidth => 1,
+        Resource::MemoryBandwidth | Resource::StoreReads => 1,
         Resource::NtBandwidth | Resource::NtPackets => 2,
         Resource::RegionPort | Resource::Credits => 2,
         Resource::Threads | Resource::ReceiveBandwidth => 3,

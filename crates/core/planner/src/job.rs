@@ -249,18 +249,24 @@ fn totals(keys: &[NtKey], kbps: u64) -> SmallVec<[NtTotal; 8]> {
 }
 
 impl Job<'_> {
-    /// Whether packet store, synchronisation buffer and look-ups suffice for what the DAG takes of them.
+    /// Whether packet store, its reads, synchronisation buffer and look-ups suffice for what the DAG takes of them.
     pub(crate) fn has_room(&self, stay: PacketOccupancy) -> bool {
         stay.fits(self.stay_left())
     }
 
     /// Rest of them, including what the DAG holds.
     pub(crate) fn stay_left(&self) -> PacketOccupancy {
-        let held = self.held.map_or((0, 0, 0), |held| (held.store, held.sync, held.lookups));
+        let held = self.held.map_or_else(PacketOccupancy::default, |held| PacketOccupancy {
+            store: held.store,
+            reads: held.reads,
+            sync: held.sync,
+            lookups: held.lookups,
+        });
         PacketOccupancy {
-            store: self.ledger.store_left(held.0),
-            sync: self.ledger.sync_left(held.1),
-            lookups: self.ledger.lookups_left(held.2),
+            store: self.ledger.store_left(held.store),
+            reads: self.ledger.reads_left(held.reads),
+            sync: self.ledger.sync_left(held.sync),
+            lookups: self.ledger.lookups_left(held.lookups),
         }
     }
 

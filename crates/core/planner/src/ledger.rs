@@ -356,6 +356,11 @@ impl Ledger {
         self.totals.lookups
     }
 
+    /// Promised reads of the packet store, in beats per second.
+    pub(crate) const fn reads_taken(&self) -> u64 {
+        self.totals.reads
+    }
+
     /// Promised part of the ports of all regions together, in cycles per second.
     pub(crate) fn ports_taken(&self) -> u64 {
         self.regions.iter().fold(0, |sum, entry| sum.saturating_add(entry.port))
@@ -565,6 +570,7 @@ pub(crate) mod tests {
             configuration_bytes_per_second: 800_000_000,
             scheduler_pass: Cycles::new(16),
             scheduler_lookups_per_cycle: None,
+            packet_store_beats_per_cycle: None,
             core: Cycles::new(49),
             credits_initial: 8,
             region_pass: Some(snic_domain::RegionPass::SUPERNIC),
@@ -591,11 +597,12 @@ pub(crate) mod tests {
             tenant: TenantId::new("acme").expect("a test id"),
             dag: DagId::new("web").expect("a test id"),
         };
-        let tampered: [(&str, Tamper); 17] = [
+        let tampered: [(&str, Tamper); 18] = [
             ("ingress", |l| l.totals.ingress += Bandwidth::from_bps(1)),
             ("egress", |l| l.totals.egress += Bandwidth::from_bps(1)),
             ("memory", |l| l.memory.add_to_total(ByteSize::from_bytes(1))),
             ("packet store", |l| l.totals.store += 1),
+            ("reads of the packet store", |l| l.totals.reads += 1),
             ("synchronisation buffer", |l| l.totals.sync += 1),
             ("look-ups", |l| l.totals.lookups += 1),
             ("memory bandwidth", |l| l.totals.memory_rate += 1),

@@ -92,6 +92,7 @@ impl Ledger {
         };
         is_short(ports, ports_max)
             || is_short(self.lookups_taken(), crate::work::lookups_max(self.profile()))
+            || is_short(self.reads_taken(), crate::work::reads_max(self.profile()))
     }
 }
 

@@ -125,6 +125,9 @@ pub struct Reservation {
     pub(crate) egress: Bandwidth,
     /// Bytes of the packet store.
     pub(crate) store: u64,
+    /// Reads of the packet store, in beats per second.
+    #[serde(default)]
+    pub(crate) reads: u64,
     /// Thousandths of an entry of the synchronisation buffer.
     pub(crate) sync: u64,
     /// Look-ups of the scheduler per second.
@@ -191,6 +194,7 @@ impl Reservation {
             ingress: self.ingress.max(other.ingress),
             egress: self.egress.max(other.egress),
             store: self.store.max(other.store),
+            reads: self.reads.max(other.reads),
             sync: self.sync.max(other.sync),
             lookups: self.lookups.max(other.lookups),
             memory_rate: self.memory_rate.max(other.memory_rate),
@@ -249,6 +253,11 @@ impl Reservation {
     /// Part of the packet store that its packets take while they are on the card, in bytes.
     pub const fn store(&self) -> u64 {
         self.store
+    }
+
+    /// Beats of the packet store that are read per second, for its passes through regions and for the egress.
+    pub const fn store_reads(&self) -> u64 {
+        self.reads
     }
 
     /// Entries of the synchronisation buffer, in thousandths of one.
@@ -363,7 +372,7 @@ impl ReservationSum {
             same
         });
         let (ingress, egress) = (work.ingress(bandwidth), work.egress(bandwidth));
-        let PacketOccupancy { store, sync, lookups } = stay;
+        let PacketOccupancy { store, reads, sync, lookups } = stay;
         let memory_rate = work.memory_rate(bandwidth, memory_use);
         let programs = ProcessorUse::default();
         Reservation {
@@ -373,6 +382,7 @@ impl ReservationSum {
             ingress,
             egress,
             store,
+            reads,
             sync,
             lookups,
             memory_rate,
@@ -423,6 +433,7 @@ mod tests {
             sync: gbit + 4,
             lookups: gbit + 5,
             memory_rate: gbit + 6,
+            reads: gbit + 7,
             rows: TableRows { dags, stages, chains, instances },
             programs: ProcessorUse::default(),
         }
@@ -460,6 +471,7 @@ mod tests {
             prop_assert_eq!(whole, (gbps(gbit), gbps(gbit + 1), gbps(gbit + 2)));
             prop_assert_eq!((max.store(), max.sync_entries()), (gbit + 3, gbit + 4));
             prop_assert_eq!((max.lookups(), max.memory_rate()), (gbit + 5, gbit + 6));
+            prop_assert_eq!(max.store_reads(), gbit + 7);
             let rows: Vec<u32> = one.2.iter().zip(two.2).map(|(a, b)| *a.max(&b)).collect();
             let found: Vec<u32> = max.rows().beside(TableRows::CARD).map(|row| row.1).into();
             prop_assert_eq!(found, rows);

@@ -44,6 +44,8 @@ impl Transit {
 pub(crate) struct PacketOccupancy {
     /// Bytes of the packet store.
     pub(crate) store: u64,
+    /// Reads of the packet store, in beats per second.
+    pub(crate) reads: u64,
     /// Thousandths of an entry of the synchronisation buffer.
     pub(crate) sync: u64,
     /// Look-ups of the scheduler, in look-ups per second.
@@ -53,6 +55,9 @@ pub(crate) struct PacketOccupancy {
 impl PacketOccupancy {
     /// Whether each part is within that of `left`.
     pub(crate) const fn fits(self, left: Self) -> bool {
-        self.store <= left.store && self.sync <= left.sync && self.lookups <= left.lookups
+        self.store <= left.store
+            && self.reads <= left.reads
+            && self.sync <= left.sync
+            && self.lookups <= left.lookups
     }
 }

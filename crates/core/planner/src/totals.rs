@@ -12,6 +12,8 @@ pub(crate) struct Totals {
     pub(crate) egress: Bandwidth,
     /// Bytes of the packet store.
     pub(crate) store: u64,
+    /// Beats read from the packet store per second.
+    pub(crate) reads: u64,
     /// Thousandths of an entry of the synchronisation buffer.
     pub(crate) sync: u64,
     /// Look-ups of the scheduler per second.
@@ -27,6 +29,7 @@ impl Totals {
         self.ingress += reservation.ingress;
         self.egress += reservation.egress;
         self.store = self.store.saturating_add(reservation.store);
+        self.reads = self.reads.saturating_add(reservation.reads);
         self.sync = self.sync.saturating_add(reservation.sync);
         self.lookups = self.lookups.saturating_add(reservation.lookups);
         self.memory_rate = self.memory_rate.saturating_add(reservation.memory_rate);
@@ -38,6 +41,7 @@ impl Totals {
         self.ingress = self.ingress - reservation.ingress;
         self.egress = self.egress - reservation.egress;
         self.store = self.store.saturating_sub(reservation.store);
+        self.reads = self.reads.saturating_sub(reservation.reads);
         self.sync = self.sync.saturating_sub(reservation.sync);
         self.lookups = self.lookups.saturating_sub(reservation.lookups);
         self.memory_rate = self.memory_rate.saturating_sub(reservation.memory_rate);

@@ -8,6 +8,7 @@
 //! an NT                       rate of packets, where its type has a limit
 //! packet store                rate of cells × time on an unloaded card (Little), in bytes
 //! scheduler                   rate of packets × branches of all stages, in look-ups
+//! reads of the packet store   rate of packets × (beats × branches of all stages, and all beats at the egress), in beats
 //! on-board memory             what the NTs move for a packet, and for each of its bytes, in bytes
 //! synchronisation buffer      rate of packets × time of all stages that have branches (Little), in entries
 //! ```
@@ -82,6 +83,12 @@ pub(crate) fn sync_max(profile: &CardProfile) -> u64 {
 /// Bytes per second of the on-board memory that may be reserved.
 pub(crate) fn memory_rate_max(profile: &CardProfile) -> u64 {
     profile.memory_bytes_per_second.map_or(u64::MAX, |rate| promised(rate.get()))
+}
+
+/// Beats per second of the packet store's reads that may be reserved.
+pub(crate) fn reads_max(profile: &CardProfile) -> u64 {
+    let beats = |each: NonZeroU32| promised(profile.clock_hz.saturating_mul(each.get().into()));
+    profile.packet_store_beats_per_cycle.map_or(u64::MAX, beats)
 }
 
 /// Look-ups per second of the scheduler that may be reserved.
@@ -208,6 +215,9 @@ struct PassWork {
     largest: u64,
     /// Bits of the cells that one round of the mix takes of the packet store.
     cells: u64,
+    /// Beats of the packet store that one round of the mix reads in a pass through a region, and at the egress.
+    reads: u64,
+    reads_out: u64,
 }
 
 impl Work {
@@ -233,6 +243,8 @@ impl Work {
                 around: crossing(sizes.largest()) + pass.credit_return.get(),
                 largest: u64::from(sizes.largest()) * 8,
                 cells: sizes.sum(|bytes| beats(bytes) * beat * 8),
+                reads: sizes.sum(|bytes| if payload { beats(bytes) } else { 1 }),
+                reads_out: sizes.sum(beats),
             }
         });
         // Bits that fit in the time a packet takes at a port.
@@ -343,7 +355,7 @@ impl Work {
         u64::try_from(u128::from(left) * down / up.max(1)).unwrap_or(u64::MAX)
     }
 
-    /// Part of the packet store, of the synchronisation buffer and of the scheduler's look-ups that a bandwidth takes,
+    /// Part of the packet store, of its reads, of the synchronisation buffer and of the scheduler's look-ups that a bandwidth takes,
     /// with packets that are this long on the card.
     pub(crate) fn stay(&self, bandwidth: Bandwidth, transit: Transit) -> PacketOccupancy {
         let Some(pass) = self.pass else { return PacketOccupancy::default() };
@@ -352,8 +364,11 @@ impl Work {
         let store = cells.saturating_mul(transit.latency.into()) / down;
         let store = u64::try_from(store).unwrap_or(u64::MAX);
         let lookups = self.packets.saturating_mul(transit.lookups);
+        // A look-up is followed by a pass.
+        let reads = pass.reads.saturating_mul(transit.lookups).saturating_add(pass.reads_out);
         PacketOccupancy {
             store,
+            reads: ratio(bandwidth.get(), reads, self.bits),
             sync: self.credits(bandwidth, transit.forked),
             lookups: ratio(bandwidth.get(), lookups, self.bits),
         }

@@ -300,6 +300,7 @@ impl NicModel {
             configuration_bytes_per_second: 0,
             scheduler_pass: Cycles::ZERO,
             scheduler_lookups_per_cycle: None,
+            packet_store_beats_per_cycle: None,
             core: Cycles::ZERO,
             credits_initial: 1,
             region_pass: None,

@@ -292,6 +292,7 @@ pub(crate) fn card(view: &CardView) -> v1::Card {
         memory_bytes: profile.memory.get(),
         memory_bytes_per_second: profile.memory_bytes_per_second.map_or(0, |rate| rate.get()),
         scheduler_lookups_per_cycle: profile.scheduler_lookups_per_cycle.map_or(0, |n| n.get()),
+        packet_store_beats_per_cycle: profile.packet_store_beats_per_cycle.map_or(0, |n| n.get()),
         counters: Some(counters(&view.counters)),
         lost_since: view.loss.map(|loss| timestamp(loss.since)),
         open_attempts: view.loss.map(|loss| loss.attempts).unwrap_or_default(),

@@ -299,10 +299,13 @@ impl Plane {
         }
         copy.leg = leg;
         copy.held = if self.options.credits { leg } else { 0 };
+        let (number, is_promised) = (usize::from(copy.region), !copy.claim.is_beyond());
         let packet = &self.packets[copy.packet];
         let beats = if packet.payload { self.timing.beats(packet.bytes) } else { 1 };
+        let read = self.read_store(beats, is_promised);
         let beats = u64::from(beats) + u64::from(self.options.descriptor_beats);
-        let start = region.port.serve_beats(self.now, 1, beats).start;
+        // A port that waits for the store serves others meanwhile.
+        let start = self.regions[number].port.serve_beats(self.now, 1, beats).start.max(read);
         if start > self.now {
             self.wheel.at(start, Event::Reach { copy: at });
         } else {

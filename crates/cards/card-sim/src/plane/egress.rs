@@ -15,7 +15,10 @@ impl Plane {
 
     /// It stands before the egress port.
     pub(super) fn go_out(&mut self, at: u32) {
-        self.latencies.pass(self.packets[at].timeline, PathPart::Pipeline, self.now);
+        let Packet { bytes, claim, timeline, .. } = self.packets[at];
+        self.latencies.pass(timeline, PathPart::Pipeline, self.now);
+        // While others go out before it.
+        self.packets[at].ready = self.read_store(self.timing.beats(bytes), !claim.is_beyond());
         let none_waits = self.egress.waiting.is_empty();
         if none_waits && self.egress.port.free_at() <= self.now {
             return self.depart(at);
@@ -38,10 +41,14 @@ impl Plane {
 
     /// Its first beat goes out.
     fn depart(&mut self, at: u32) {
-        let Packet { uid, bytes, arrived, offered, source, timeline, .. } = self.packets[at];
+        let Packet { uid, bytes, arrived, offered, source, timeline, ready, .. } = self.packets[at];
         self.latencies.pass(timeline, PathPart::Egress, self.now);
         self.latencies.went_out(timeline, uid, (offered, self.now));
-        let beats = u64::from(self.timing.beats(bytes));
+        let beats = self.timing.beats(bytes);
+        if ready > self.now {
+            self.egress.port.not_before(ready);
+        }
+        let beats = u64::from(beats);
         self.egress.port.serve_beats(self.now, u64::from(bytes) * 8, beats);
         self.stats.served(uid.row(), bytes, [self.now - arrived, self.now - offered]);
         let (clock, took) = (self.timing.clock, self.now - arrived);

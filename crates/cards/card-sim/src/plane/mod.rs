@@ -32,6 +32,7 @@ mod source;
 mod spare;
 mod stage;
 mod stopped;
+mod store_reads;
 mod timing;
 mod turns;
 
@@ -60,6 +61,7 @@ pub use elsewhere::{BucketLimit, BucketState};
 use lookups::Lookups;
 use source::SourceSlot;
 use spare::Spare;
+use store_reads::StoreReads;
 use timing::Timing;
 pub(crate) use turns::Claim;
 use turns::{Rank, Turns};
@@ -190,7 +192,7 @@ struct Packet {
     payload: bool,
     /// Claim, by which packets that wait are ordered.
     claim: Claim,
-    /// When it reaches the scheduler for the stage it is in.
+    /// When it reaches the scheduler for the stage it is in; behind all stages, when the egress has its beats.
     ready: u64,
     stage: u16,
     next_stage: u16,
@@ -307,6 +309,8 @@ pub(crate) struct Plane {
     /// The first cycle at which a credit is back that somebody waits for.
     calls_at: u64,
     lookups: Lookups,
+    /// Beats read from the packet store; `None` where each port reads as it likes.
+    store_reads: Option<StoreReads>,
     sync_free: u16,
     /// Packets that wait for an entry: those within their promises, and the others.
     sync_waiting: [VecDeque<u32>; 2],
@@ -378,6 +382,7 @@ impl Plane {
             paces: false,
             calls_at: NEVER,
             lookups: Lookups::new(profile.scheduler_lookups_per_cycle.map_or(0, NonZeroU32::get)),
+            store_reads: profile.packet_store_beats_per_cycle.map(StoreReads::new),
             sync_free: SYNC_ROWS as u16,
             sync_waiting: Default::default(),
             sync_serving: false,

@@ -70,6 +70,8 @@ struct Scenario {
     memory_nanos: u32,
     /// Rate of memory, in 100 MB a second.
     memory_rate: u64,
+    /// Beats that are read from the packet store in a cycle; 0: as many as are wanted.
+    store_beats: u32,
 }
 
 fn nodes() -> impl Strategy<Value = Vec<Node>> {
@@ -101,11 +103,11 @@ fn scenario() -> impl Strategy<Value = Scenario> {
     let choices = (1_u8..12, any::<bool>(), any::<bool>(), any::<bool>());
     let clock = prop::sample::select(vec![250_u64, 100, 322]);
     let card = (clock, 1_u64..24, 0_u64..50, 1_u64..9, (1_u32..9, 1_u32..30));
-    let memory = (1_u32..300, 2_u64..250);
+    let memory = (1_u32..300, 2_u64..250, 0_u32..4);
     (chains, graphs, choices, card, memory).prop_map(|(chains, graphs, choices, card, memory)| {
         let (credits, with_credits, prefix, least_loaded) = choices;
         let (clock_mhz, pass, around, credit_cycles, pace) = card;
-        let (memory_nanos, memory_rate) = memory;
+        let (memory_nanos, memory_rate, store_beats) = memory;
         Scenario {
             chains,
             graphs,
@@ -120,6 +122,7 @@ fn scenario() -> impl Strategy<Value = Scenario> {
             pace,
             memory_nanos,
             memory_rate,
+            store_beats,
         }
     })
 }
@@ -225,6 +228,7 @@ impl Scenario {
             clock_hz: self.clock_mhz * 1_000_000,
             scheduler_pass: Cycles::new(self.pass),
             core: Cycles::new(self.pass + self.around),
+            packet_store_beats_per_cycle: NonZeroU32::new(self.store_beats),
             ..rig::profile()
         };
         let data = |&(latency, gbps): &Nt| NtData {

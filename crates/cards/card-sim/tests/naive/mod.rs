@@ -96,6 +96,11 @@ enum Step {
         packet: usize,
     },
     PortFree,
+    /// All stages are done: the packet stands before the egress.
+    Stand {
+        packet: usize,
+    },
+    EgressFree,
     Ask {
         copy: usize,
     },
@@ -126,6 +131,11 @@ struct Unit {
 impl Unit {
     fn free_cycle(&self) -> u64 {
         u64::try_from(self.free.div_ceil(self.parts_a_cycle)).expect("a short run")
+    }
+
+    /// Does nothing before a cycle.
+    fn wait_until(&mut self, cycle: u64) {
+        self.free = self.free.max(u128::from(cycle) * self.parts_a_cycle);
     }
 
     /// Begins what takes `parts` in cycle `now`, in which it is free.
@@ -204,6 +214,10 @@ pub struct NaiveCard<'a> {
     owed: BTreeMap<WayId, i128>,
     ingress: Unit,
     egress: Unit,
+    /// Packets that stand before the egress, and the cycles from which the packet store gives them.
+    leaving: VecDeque<(usize, u64)>,
+    /// The packet store's reads, all together, where they are limited.
+    store: Option<Unit>,
     memory: Unit,
     seen: Vec<Seen>,
 }
@@ -255,6 +269,8 @@ impl<'a> NaiveCard<'a> {
             owed: BTreeMap::new(),
             ingress: unit(setup.profile.ingress.get()),
             egress: unit(setup.profile.egress.get()),
+            leaving: VecDeque::new(),
+            store: setup.profile.packet_store_beats_per_cycle.map(|each| unit(each.get().into())),
             memory: unit(setup.memory_bytes_per_second * 8),
             seen: vec![Seen::default(); packets.len()],
         }
@@ -350,6 +366,8 @@ impl<'a> NaiveCard<'a> {
                         self.arrive(packet);
                     }
                 }
+                Step::Stand { packet } => self.stand(packet),
+                Step::EgressFree => self.depart(),
                 Step::Ask { copy } => self.ask(copy),
                 Step::Come { copy } => self.come(copy),
                 Step::Leave { copy } => self.leave(copy),
@@ -487,11 +505,15 @@ impl<'a> NaiveCard<'a> {
         let packet = copy.packet;
         let payload = self.setup.dags[self.packets[packet].dag].payload;
         // The packet or its header, and the descriptor.
-        let beats = if payload { self.beats(packet) } else { 1 } + 1;
+        let beats = if payload { self.beats(packet) } else { 1 };
+        let read = self.read(beats);
+        let beats = beats + 1;
         let region = &mut self.regions[usize::from(self.copies[number].region)];
         let begins = region.port.free_cycle().max(self.now);
         let beats = u128::from(beats) * region.port.parts_a_cycle;
         region.port.begin(begins, beats.max(self.setup.pace.1.into()));
+        // A port that waits for the store serves others meanwhile.
+        let begins = begins.max(read);
         if begins > self.now {
             self.settle(begins, Step::Come { copy: number });
         } else {
@@ -603,9 +625,43 @@ impl<'a> NaiveCard<'a> {
         }
         let profile = &self.setup.profile;
         let ready = self.now + (profile.core.get() - profile.scheduler_pass.get()) / 2;
-        let out = ready.max(self.egress.free_cycle());
+        self.settle(ready, Step::Stand { packet });
+    }
+
+    /// A packet stands before the egress, which has its beats read at once.
+    fn stand(&mut self, packet: usize) {
+        let from = self.read(self.beats(packet));
+        self.leaving.push_back((packet, from));
+        if self.leaving.len() > 1 {
+            return;
+        }
+        match self.egress.free_cycle() {
+            free if free <= self.now => self.depart(),
+            free => self.settle(free, Step::EgressFree),
+        }
+    }
+
+    /// The first packet goes out.
+    fn depart(&mut self) {
+        let (packet, from) = self.leaving.pop_front().expect("it stands there");
+        self.seen[packet].left_at = self.now;
+        if from > self.now {
+            self.egress.wait_until(from);
+        }
         let parts = self.parts(packet, self.egress.parts_a_cycle);
-        self.egress.begin(out, parts);
-        self.seen[packet].left_at = out;
+        let begins = self.egress.free_cycle().max(self.now);
+        self.egress.begin(begins, parts);
+        if !self.leaving.is_empty() {
+            self.settle(self.egress.free_cycle(), Step::EgressFree);
+        }
+    }
+
+    /// Has beats read from the packet store, behind all that was to be read before; says from when on they come.
+    fn read(&mut self, beats: u64) -> u64 {
+        let now = self.now;
+        let Some(store) = &mut self.store else { return now };
+        let begins = store.free_cycle().max(now);
+        store.begin(begins, beats.into());
+        begins
     }
 }

@@ -35,7 +35,12 @@ pub fn card(card: &Card) -> String {
         1 => Some("1 look-up a cycle".to_owned()),
         more => Some(format!("{more} look-ups a cycle")),
     };
-    memory.into_iter().chain(lookups).collect::<Vec<_>>().join(", ")
+    let reads = match card.packet_store_beats_per_cycle {
+        0 => None,
+        1 => Some("1 beat of the packet store a cycle".to_owned()),
+        more => Some(format!("{more} beats of the packet store a cycle")),
+    };
+    memory.into_iter().chain(lookups).chain(reads).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -73,5 +78,10 @@ mod tests {
         assert_eq!(of(0, 0), "");
         assert_eq!(of(0, 1), "1 look-up a cycle");
         assert_eq!(of(1 << 30, 4), "memory 1 GiB/s, 4 look-ups a cycle");
+        let reads = |packet_store_beats_per_cycle| {
+            card(&Card { packet_store_beats_per_cycle, ..Card::default() })
+        };
+        assert_eq!(reads(1), "1 beat of the packet store a cycle");
+        assert_eq!(reads(4), "4 beats of the packet store a cycle");
     }
 }

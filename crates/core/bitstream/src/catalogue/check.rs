@@ -80,6 +80,12 @@ fn card(at: &TableContext<'_>, raw: RawCard) -> Checked<CardProfile> {
             NonZeroU64::new,
         )?,
         packet_store: ByteSize::from_bytes(*raw.packet_store_bytes.get_ref()),
+        packet_store_beats_per_cycle: limit(
+            at,
+            "packet_store_beats_per_cycle",
+            &raw.packet_store_beats_per_cycle,
+            NonZeroU32::new,
+        )?,
         configuration_bytes_per_second: *raw.configuration_bytes_per_second.get_ref(),
         scheduler_pass: Cycles::new(pass),
         scheduler_lookups_per_cycle: limit(

@@ -23,6 +23,7 @@ pub(super) struct RawCard {
     pub(super) scheduler_pass_cycles: Spanned<u64>,
     /// Without it, look-ups are not counted.
     pub(super) scheduler_lookups_per_cycle: Option<Spanned<u32>>,
+    pub(super) packet_store_beats_per_cycle: Option<Spanned<u32>>,
     pub(super) core_cycles: Spanned<u64>,
     pub(super) credits_initial: Spanned<u8>,
     /// Without one no state is saved.

@@ -117,15 +117,18 @@ fn limits_are_read_where_they_are_stated() {
     let plain = changed("card", "1", "1").expect("valid");
     let (card, nt) = (&plain.cards[0], &plain.nt_types[0]);
     assert_eq!((card.memory_bytes_per_second, card.scheduler_lookups_per_cycle), (None, None));
+    assert_eq!(card.packet_store_beats_per_cycle, None);
     assert_eq!((nt.packets_per_second_max, nt.memory_traffic.is_none()), (None, true));
     let card = changed(
         "card",
         "core_cycles",
-        "memory_bytes_per_second = 7\nscheduler_lookups_per_cycle = 2\ncore_cycles",
+        "memory_bytes_per_second = 7\nscheduler_lookups_per_cycle = 2\n\
+         packet_store_beats_per_cycle = 3\ncore_cycles",
     );
     let card = &card.expect("valid").cards[0];
     assert_eq!(card.memory_bytes_per_second.map(NonZeroU64::get), Some(7));
     assert_eq!(card.scheduler_lookups_per_cycle.map(NonZeroU32::get), Some(2));
+    assert_eq!(card.packet_store_beats_per_cycle.map(NonZeroU32::get), Some(3));
     let nt = changed(
         "nt",
         "memory_bytes = 0",
@@ -145,13 +148,17 @@ fn limits_are_read_where_they_are_stated() {
         let to = format!("memory_bytes = 0\n{key} = {value}");
         assert_refused("nt", "memory_bytes = 0", &to, &format!("nt:8: nt-types[0].{key}"), part);
     }
-    for key in ["memory_bytes_per_second", "scheduler_lookups_per_cycle"] {
+    for key in
+        ["memory_bytes_per_second", "scheduler_lookups_per_cycle", "packet_store_beats_per_cycle"]
+    {
         let to = format!("{key} = 0\ncore_cycles");
         assert_refused("card", "core_cycles", &to, &format!("card:12: {key}"), "no limit");
     }
     let catalogue = valid();
     let known = |card: &CardProfile| {
-        card.memory_bytes_per_second.is_some() && card.scheduler_lookups_per_cycle.is_some()
+        card.memory_bytes_per_second.is_some()
+            && card.scheduler_lookups_per_cycle.is_some()
+            && card.packet_store_beats_per_cycle.is_some()
     };
     assert!(catalogue.cards.iter().all(known), "each has its data sheet's");
 }

@@ -239,7 +239,9 @@ pub(crate) fn reset_region(
         return Err(ControlError::precondition(region_name(id, region), text));
     }
     let now = core.now();
-    core.cards.known_mut(id).set_faulty(region, None, now);
+    let card = core.cards.known_mut(id);
+    card.forgive_stalls(region);
+    card.set_faulty(region, None, now);
     contents::set_content(core, tx, id, region, None);
     core.freed.regions(id, [region]);
     core.freed.capacity();

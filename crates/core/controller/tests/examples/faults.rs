@@ -12,7 +12,7 @@ use snic_tables::{CardCommand, LoadFailure, ProgramFailure};
 
 use crate::support::card::TinyCard;
 use crate::support::things::{
-    bitstream, bitstream_id, card_id, create, dag, delete, digest, nt, profile, spec, update,
+    bitstream, bitstream_id, card_id, create, dag, delete, digest, nt, profile, reset, spec, update,
 };
 use crate::support::{World, operation_id, operator};
 
@@ -615,6 +615,18 @@ fn a_tenant_whose_own_tasks_hang_waits_longer_for_each_further_dag() {
     assert_eq!((world.state("beta/mail"), world.card().loads.len()), (DagState::Ready, loads + 1));
     assert!(world.now.since(asked) < backoff * 512, "nobody else waits for it");
     assert_eq!(world.controller.card_view(&card_id()).expect("seen").stalls, 4);
+    // An operator has seen to it.
+    world.ask(create("acme/last", spec("acme.own", 5))).expect("there is room");
+    world.run();
+    let region = world.regions_of("acme/last")[0];
+    assert_eq!(world.region(region.0).state, RegionState::Reconfiguring);
+    world.ask(delete("acme/last")).expect("it is there");
+    world.run();
+    world.ask(reset(region.0)).expect("nobody is in it");
+    let loads = world.card().loads.len();
+    world.ask(create("acme/last", spec("acme.own", 5))).expect("there is room");
+    world.run();
+    assert_eq!(world.card().loads.len(), loads + 1, "at once");
 }
 
 /// The driver found the card hung when it took it over.

@@ -193,7 +193,7 @@ fn the_first_broken_rule_is_told() {
     assert_eq!(refused(unknown_and_cyclic).field(), "edges[2]", "before the cycle");
 }
 
-const RESOURCES: [Resource; 20] = [
+const RESOURCES: [Resource; 21] = [
     Resource::IngressBandwidth,
     Resource::EgressBandwidth,
     Resource::NtBandwidth,
@@ -201,6 +201,7 @@ const RESOURCES: [Resource; 20] = [
     Resource::RegionPort,
     Resource::Credits,
     Resource::PacketStore,
+    Resource::StoreReads,
     Resource::SyncEntries,
     Resource::Regions,
     Resource::Bitstreams,
@@ -233,6 +234,7 @@ fn shortage(resource: Resource, required: u64, available: u64) -> Shortage {
 #[case(Resource::RegionPort, "region port: 2000 cycles/s needed, 1 cycles/s available")]
 #[case(Resource::Credits, "credits: 2.000 credits needed, 0.001 credits available")]
 #[case(Resource::PacketStore, "packet store: 1.953 KiB needed, 1 bytes available")]
+#[case(Resource::StoreReads, "packet store reads: 2000 beats/s needed, 1 beats/s available")]
 #[case(
     Resource::SyncEntries,
     "synchronization entries: 2.000 entries needed, 0.001 entries available"
@@ -272,6 +274,7 @@ fn only_what_was_counted_later_may_be_overbooked_by_older_reservations() {
         Resource::RegionPort,
         Resource::Credits,
         Resource::PacketStore,
+        Resource::StoreReads,
         Resource::SyncEntries,
         Resource::MemoryBandwidth,
         Resource::SchedulerLookups,

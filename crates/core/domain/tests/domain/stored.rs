@@ -127,6 +127,7 @@ fn enums_are_stored_by_name<T: Serialize + DeserializeOwned + PartialEq + std::f
 #[case(Resource::Passes, "passes", "passes")]
 #[case(Resource::SearchSteps, "search-steps", "steps")]
 #[case(Resource::PacketStore, "packet-store", "bytes")]
+#[case(Resource::StoreReads, "store-reads", "beats/s")]
 #[case(Resource::SyncEntries, "sync-entries", "thousandths")]
 #[case(Resource::Cards, "cards", "cards")]
 #[case(Resource::Threads, "threads", "threads")]

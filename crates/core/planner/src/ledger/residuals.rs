@@ -16,16 +16,20 @@ fn left(max: u64, taken_by_others: u64, own: u64) -> u64 {
 }
 
 impl Ledger {
-    /// Takes over from a profile of the same card what its memory moves and how many look-ups its scheduler makes. What
-    /// was promised before stays, even where it is more; nothing is added to it then.
+    /// Takes over from a profile of the same card what its memory moves, how many beats its packet store gives and how many look-ups
+    /// its scheduler makes. What was promised before stays, even where it is more; nothing is added to it then.
     pub fn set_limits(&mut self, profile: &CardProfile) {
-        let limits =
-            |of: &CardProfile| (of.memory_bytes_per_second, of.scheduler_lookups_per_cycle);
+        let limits = |of: &CardProfile| {
+            let each_cycle = (of.scheduler_lookups_per_cycle, of.packet_store_beats_per_cycle);
+            (of.memory_bytes_per_second, each_cycle)
+        };
         if limits(&self.profile) == limits(profile) {
             return;
         }
-        (self.profile.memory_bytes_per_second, self.profile.scheduler_lookups_per_cycle) =
-            limits(profile);
+        let own = &mut self.profile;
+        own.memory_bytes_per_second = profile.memory_bytes_per_second;
+        own.scheduler_lookups_per_cycle = profile.scheduler_lookups_per_cycle;
+        own.packet_store_beats_per_cycle = profile.packet_store_beats_per_cycle;
         self.restored.extend(self.held.keys().map(|name| name.as_ref().clone()));
         self.changes.increment();
     }
@@ -58,6 +62,14 @@ impl Ledger {
     /// Part of the packet store that `own`, a reservation of the ledger, may use, in bytes.
     pub(crate) fn store_left(&self, own: u64) -> u64 {
         left(work::store_max(&self.profile), self.totals.store.saturating_sub(own), own)
+    }
+
+    /// The same of its reads, in beats per second; `u64::MAX` where they are not counted.
+    pub(crate) fn reads_left(&self, own: u64) -> u64 {
+        match work::reads_max(&self.profile) {
+            u64::MAX => u64::MAX,
+            max => left(max, self.totals.reads.saturating_sub(own), own),
+        }
     }
 
     /// The same of the synchronisation buffer, in thousandths of an entry.
@@ -116,8 +128,9 @@ impl Ledger {
         own: Option<&Reservation>,
     ) -> Result<(), Overbooked> {
         let kept = |of: fn(&Reservation) -> u64| own.map_or(0, of);
-        let totals: [Total; 4] = [
+        let totals: [Total; 5] = [
             (Resource::PacketStore, Reservation::store, self.store_left(0)),
+            (Resource::StoreReads, Reservation::store_reads, self.reads_left(0)),
             (Resource::SyncEntries, Reservation::sync_entries, self.sync_left(0)),
             (Resource::SchedulerLookups, Reservation::lookups, self.lookups_left(0)),
             (Resource::MemoryBandwidth, Reservation::memory_rate, self.memory_rate_left(0)),

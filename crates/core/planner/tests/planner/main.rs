@@ -23,6 +23,7 @@ mod refusals;
 mod rows;
 mod scarce;
 mod stays;
+mod store_reads;
 mod strangers;
 #[path = "../support/mod.rs"]
 mod support;

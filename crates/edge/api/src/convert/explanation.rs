@@ -21,6 +21,7 @@ fn resource_to_wire(resource: Resource) -> v1::shortage::Resource {
         Resource::NtPackets => Wire::NtPackets,
         Resource::MemoryBandwidth => Wire::MemoryBandwidth,
         Resource::SchedulerLookups => Wire::SchedulerLookups,
+        Resource::StoreReads => Wire::StoreReads,
         Resource::RegionPort => Wire::RegionPort,
         Resource::Credits => Wire::Credits,
         Resource::PacketStore => Wire::PacketStore,

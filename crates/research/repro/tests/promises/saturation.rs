@@ -53,7 +53,7 @@ fn fork() -> DagSpec {
     DagSpec { form: FormPreference::Parallel, ..spec }
 }
 
-fn cases() -> [Case; 11] {
+fn cases() -> [Case; 12] {
     [
         // 96 of 100 Gbit/s.
         Case {
@@ -89,6 +89,18 @@ fn cases() -> [Case; 11] {
                 &[("a", 10, 100), ("b", 10, 100)],
                 || of(&["a", "b"], 14, 64),
                 4,
+            )
+        },
+        // A million packets a second, 24 beats each, in two passes and at the egress: 72 of 240 million beats that may be promised of 250.
+        Case {
+            card: |card| card.packet_store_beats_per_cycle = NonZeroU32::new(1),
+            regions: 8,
+            chains: &[&["b", "a"]],
+            ..Case::new(
+                Resource::StoreReads,
+                &[("a", 10, 100), ("b", 10, 100)],
+                || of(&["a", "b"], 12, 1_500),
+                3,
             )
         },
         // Six pages of 2 MiB, two for each tenant.
@@ -183,6 +195,7 @@ impl Case {
             memory: ByteSize::from_mib(1_024),
             memory_bytes_per_second: None,
             scheduler_lookups_per_cycle: None,
+            packet_store_beats_per_cycle: None,
             ..self.card()
         };
         let setup = self.setup();

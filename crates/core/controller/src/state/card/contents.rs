@@ -141,6 +141,11 @@ impl CardMachine {
         self.refresh_condition(region);
     }
 
+    /// An operator gives a region another chance: the stalls that it waited for count no more.
+    pub fn forgive_stalls(&mut self, region: RegionId) {
+        self.regions.forgive_stalls(region);
+    }
+
     /// Distrusts a region's content: a DAG that needs it has it loaded again.
     pub fn distrust(&mut self, region: RegionId) {
         self.regions.distrust(region);

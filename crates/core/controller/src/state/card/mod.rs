@@ -289,6 +289,7 @@ impl CardMachine {
             save_area: profile.save_area,
             memory_bytes_per_second: profile.memory_bytes_per_second,
             scheduler_lookups_per_cycle: profile.scheduler_lookups_per_cycle,
+            packet_store_beats_per_cycle: profile.packet_store_beats_per_cycle,
             ..self.profile.clone()
         };
         match planned_for == *profile {

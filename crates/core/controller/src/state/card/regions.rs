@@ -76,6 +76,8 @@ pub(crate) struct Region {
     stalls: u64,
     /// The wait for its load is that of a stall.
     is_stalled: bool,
+    /// Bitstream whose stalls it last waited for, since a load of it was good.
+    stalled_by: Option<BitstreamId>,
 }
 
 impl Region {
@@ -93,6 +95,7 @@ impl Region {
             loads: 0,
             stalls: 0,
             is_stalled: false,
+            stalled_by: None,
         }
     }
 
@@ -156,6 +159,7 @@ impl Region {
     fn hold(&mut self, now: Timestamp, stall: Stall) {
         self.not_before = self.not_before.max(stall.until);
         self.is_stalled = true;
+        self.stalled_by = self.bitstream().cloned();
         let owner = self.bitstream().and_then(BitstreamId::owner);
         let owner =
             owner.map_or_else(|| "the provider".to_owned(), |owner| format!("tenant {owner}"));
@@ -341,6 +345,13 @@ impl Regions {
         region.record.faulty = reason.map(storable_reason);
     }
 
+    /// An operator gives a region another chance: the stalls that it waited for count no more.
+    pub fn forgive_stalls(&mut self, region: RegionId) {
+        if let Some(bitstream) = self.of(region).stalled_by.take() {
+            self.stalls.forgive(&bitstream);
+        }
+    }
+
     /// Distrusts the content: a DAG that needs it has it loaded again.
     pub fn distrust(&mut self, region: RegionId) {
         let region = self.of(region);
@@ -376,11 +387,11 @@ impl Regions {
         region.failures = 0;
         region.last_error_at = Some(now);
         let what = format!("its network tasks let no packet go for {waited:?} and were reset");
-        let Some((stall, _)) = stall else {
+        let Some((stall, bitstream)) = stall else {
             region.last_error = Some(what);
             return; // It is to hold nothing.
         };
-        region.is_stalled = true;
+        (region.is_stalled, region.stalled_by) = (true, Some(bitstream));
         region.not_before = stall.until;
         region.last_error = Some(format!(
             "{what}, {} times by now; it is loaded again after {:?}",
@@ -480,6 +491,7 @@ impl Regions {
             region.observed = ObservedContent::Holds(load.content.digest);
             region.reported = load.content.chain;
             (region.failures, region.spare, region.is_stalled) = (0, false, false);
+            region.stalled_by = None;
             region.last_error = None;
             return LoadEnded::Loaded(load);
         };

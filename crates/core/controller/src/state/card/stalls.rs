@@ -33,6 +33,10 @@ pub(super) struct Stall {
     pub until: Timestamp,
 }
 
+fn cause_of(bitstream: &BitstreamId) -> Cause {
+    bitstream.owner().map_or_else(|| Cause::Provided(bitstream.clone()), Cause::Owner)
+}
+
 /// The stalls of one card, by cause.
 #[derive(Debug, Default)]
 pub(super) struct Stalls(BTreeMap<Cause, Stall>);
@@ -41,14 +45,18 @@ impl Stalls {
     /// Counts a stall of a bitstream: the wait is `backoff` times 8 for the first, and eight times as long for each further one.
     pub fn count(&mut self, now: Timestamp, bitstream: &BitstreamId, backoff: Duration) -> Stall {
         self.0.retain(|_, stall| now.since(stall.last) < STALL_KEPT);
-        let cause =
-            bitstream.owner().map_or_else(|| Cause::Provided(bitstream.clone()), Cause::Owner);
+        let cause = cause_of(bitstream);
         let before = self.0.get(&cause).map_or(0, |stall| stall.count);
         let count = before.saturating_add(1);
         let wait = backoff.saturating_mul(8u32.saturating_pow(count)).min(STALL_WAIT_MAX);
         let stall = Stall { count, last: now, until: now + wait };
         self.0.insert(cause, stall);
         stall
+    }
+
+    /// Forgets the stalls of a bitstream's cause: somebody has seen to it.
+    pub fn forgive(&mut self, bitstream: &BitstreamId) {
+        self.0.remove(&cause_of(bitstream));
     }
 
     /// Why nothing of the bitstream's owner is loaded now, where that is so.
