@@ -1,0 +1,1 @@
+//! The shell beside the card model: the same accesses, the same answers.

@@ -1,0 +1,1 @@
+//! The sources: what tools say of them.
