@@ -77,7 +77,7 @@ module snic_table #(
 
     always_ff @(posedge clock) begin
         moves     <= takes_row && !reset;
-        moved_row <= ROW_BITS'({at, lowest});
+        moved_row <= ROW_BITS'(32'({at, lowest}));
         if (reset) begin
             state <= CLEAR;
             sweep <= '0;
@@ -113,7 +113,7 @@ module snic_table #(
     logic                 was_cleared;
     logic [WORD_BITS-1:0] word_read;
 
-    assign read_at  = read ? {bank, row} : {active, ROW_BITS'({at, lowest})};
+    assign read_at  = read ? {bank, row} : {active, ROW_BITS'(32'({at, lowest}))};
     assign write_at = state == CLEAR ? sweep : moves ? {!active, moved_row} : {!active, row};
 
     for (genvar w = 0; w < ROW_WORDS; w++) begin : words

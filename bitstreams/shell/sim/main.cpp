@@ -12,7 +12,8 @@
 // Numbers are little endian, of 32 bits; addresses of memory and counts of cycles of 64; status and responses of 8. A status
 // is 0 where all was done, else the response of AXI4-Lite that ended it. Only ports of the top module are touched.
 //
-// Memory answers in order, after some cycles that differ from beat to beat, and does not always take what is offered.
+// Memory answers in order, after some cycles that differ from beat to beat, and does not always take what is offered; with a
+// seed of which a third is a whole number it takes a beat to write in some thirty cycles.
 // What breaks a rule of AXI4, and an access that takes longer than 256 cycles, ends the process with 3.
 
 #include <cstdint>
@@ -59,7 +60,7 @@ using Beat = std::vector<uint8_t>;
 // On-board memory behind AXI4, with single beats.
 class Memory {
 public:
-    explicit Memory(Draw& draw) : bytes_(MEMORY_BYTES), draw_(draw) {}
+    Memory(Draw& draw, bool is_slow) : bytes_(MEMORY_BYTES), draw_(draw), is_slow_(is_slow) {}
 
     uint8_t* at(uint64_t address, uint64_t length) {
         if (address > MEMORY_BYTES || length > MEMORY_BYTES - address) return nullptr;
@@ -69,8 +70,8 @@ public:
     // Before the clock's edge: what the memory offers and takes.
     void drive(Vsnic_shell& top, uint64_t now) {
         top.memory_arready = !draw_.one_in(4);
-        top.memory_awready = !draw_.one_in(4);
-        top.memory_wready = !draw_.one_in(4);
+        top.memory_awready = is_slow_ ? draw_.one_in(30) : !draw_.one_in(4);
+        top.memory_wready = is_slow_ ? draw_.one_in(8) : !draw_.one_in(4);
         top.memory_rvalid = !reads_.empty() && reads_.front().due <= now;
         top.memory_rlast = top.memory_rvalid;
         if (top.memory_rvalid) {
@@ -150,6 +151,7 @@ private:
 
     std::vector<uint8_t> bytes_;
     Draw& draw_;
+    const bool is_slow_;
     std::deque<Read> reads_;
     std::deque<uint64_t> addresses_;
     std::deque<Data> data_;
@@ -160,7 +162,7 @@ private:
 class Shell {
 public:
     Shell(VerilatedContext& context, uint64_t seed)
-        : draw_(seed), memory_(draw_), top_(std::make_unique<Vsnic_shell>(&context)) {
+        : draw_(seed), memory_(draw_, seed % 3 == 0), top_(std::make_unique<Vsnic_shell>(&context)) {
         reset(8);
     }
     ~Shell() { top_->final(); }
