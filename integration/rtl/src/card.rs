@@ -24,7 +24,7 @@ const REGISTERS_END: u64 = 1 << 22;
 /// 250 MHz: nanoseconds of a cycle.
 const CYCLE_NANOS: u64 = 4;
 /// Looks at a status before the card counts as lost: each takes some cycles.
-const LOOKS_MAX: usize = 1_000_000;
+const LOOKS_MAX: usize = 100_000;
 
 /// The simulated shell as a card.
 #[derive(Debug)]
@@ -110,7 +110,7 @@ impl RtlCard {
     }
 }
 
-/// What an access ended with, where not all were done.
+/// The error of a run of accesses, where not all were done.
 fn refused(at: Address, (response, done): (Response, usize)) -> Result<(), CardError> {
     match response {
         Response::Okay => Ok(()),

@@ -262,7 +262,7 @@ impl Pair {
                 let at = *at.choose(&mut self.rng).expect("six");
                 self.write(at, value);
             }
-            _ => self.write(ACTIVE_BANK + (value % BANK_BYTES & !3), value),
+            _ => self.write(ACTIVE_BANK + ((value % BANK_BYTES) & !3), value),
         }
     }
 

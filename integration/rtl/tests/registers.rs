@@ -1,4 +1,4 @@
-//! What a host can do to the shell's ports, and what the shell does to the memory's.
+//! Everything that a host can do to the shell's ports, and the shell to those of the memory.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -162,6 +162,34 @@ fn a_transfer_under_a_commit_tears_nothing() {
     }
 }
 
+/// Reads hold the copying of rows up, and what is copied is what it would be without them.
+#[test]
+fn rows_that_are_read_while_they_are_copied_are_copied_all_the_same() {
+    let Some(mut card) = card(11) else { return };
+    let (at, count) = (row(Table::RateLimiter, 0), 4 * Table::RateLimiter.rows() as u32);
+    let written: Vec<u32> = (0..count).map(|word| 0xabc0_0000 | word).collect();
+    card.write_block(at, &written).expect("there");
+    let mut records = vec![at - SHADOW_BANK + ACTIVE_BANK, count];
+    records.resize(2 + count as usize, 0);
+    let bytes: Vec<u8> = records.iter().flat_map(|word| word.to_le_bytes()).collect();
+    card.process().write_memory(0, &bytes).expect("it is there");
+    card.write(BULK_BYTES, bytes.len() as u32).expect("there");
+    card.write(BULK_START, BULK_TO_HOST).expect("there");
+    card.write(COMMIT, 1).expect("there");
+    let mut reads = 0;
+    while card.read(COMMIT_STATUS) == Ok(COMMIT_BUSY) {
+        card.read(at + 4 * (reads * 5 % count)).expect("there");
+        reads += 1;
+    }
+    assert!(reads > 50, "{reads} reads");
+    while card.read(BULK_STATUS) == Ok(BULK_BUSY) {}
+    let mut words = vec![0; count as usize];
+    for bank in [ACTIVE_BANK, SHADOW_BANK] {
+        card.read_block(at - SHADOW_BANK + bank, &mut words).expect("there");
+        assert_eq!(words, written, "{bank:#x}");
+    }
+}
+
 #[test]
 fn a_transfer_moves_a_word_a_cycle() {
     let Some(mut card) = card(5) else { return };
@@ -219,7 +247,7 @@ fn a_transfer_that_cannot_be_is_refused_at_once() {
     assert_eq!(card.read(BULK_STATUS), Ok(BULK_DONE), "no such transfer");
 }
 
-/// What is no register ends the transfer; the bytes behind its end are not touched, whatever the length.
+/// An address without a register ends the transfer; the bytes behind its end are not touched, whatever the length.
 #[test]
 fn a_transfer_to_the_host_keeps_to_its_buffer() {
     let Some(mut card) = card(8) else { return };
