@@ -60,11 +60,16 @@ using Beat = std::vector<uint8_t>;
 // On-board memory behind AXI4, with single beats.
 class Memory {
 public:
-    Memory(Draw& draw, bool is_slow) : bytes_(MEMORY_BYTES), draw_(draw), is_slow_(is_slow) {}
+    Memory(Draw& draw, bool is_slow)
+        : bytes_(static_cast<uint8_t*>(std::calloc(MEMORY_BYTES, 1)), std::free),
+          draw_(draw),
+          is_slow_(is_slow) {
+        if (!bytes_) fail("no memory");
+    }
 
     uint8_t* at(uint64_t address, uint64_t length) {
         if (address > MEMORY_BYTES || length > MEMORY_BYTES - address) return nullptr;
-        return bytes_.data() + address;
+        return bytes_.get() + address;
     }
 
     // Before the clock's edge: what the memory offers and takes.
@@ -149,7 +154,8 @@ private:
         answers_.push_back(now + 1 + draw_.under(20));
     }
 
-    std::vector<uint8_t> bytes_;
+    // Zeros, which cost nothing until they are touched.
+    std::unique_ptr<uint8_t, void (*)(void*)> bytes_;
     Draw& draw_;
     const bool is_slow_;
     std::deque<Read> reads_;

@@ -269,6 +269,8 @@ impl Pair {
     /// An address without a register, on any side of one.
     fn nonsense(&mut self) {
         let near = [MAGIC, BOOT_ID, LOAD_ERROR, SHADOW_BANK, ACTIVE_BANK, END, DAG_LOAD, REGIONS];
+        let in_a_page = region(1, REGION_DIGEST_NEXT) + 16;
+        let near = if self.rng.random() { &near[..] } else { &[in_a_page] };
         let near = *near.choose(&mut self.rng).expect("some");
         let at = near.wrapping_add(self.rng.random_range(0..64)).wrapping_sub(32);
         if is_register(at) {
