@@ -207,6 +207,7 @@ fn fixture(pool: &'static Pool) -> Fixture {
         Box::new(move |load| Box::new(sim.start_load(load).expect("a valid load")));
     Fixture {
         card,
+        loads: true,
         images,
         chains,
         damaged: damaged.into(),

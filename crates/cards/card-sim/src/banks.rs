@@ -2,16 +2,20 @@
 //!
 //! ```text
 //!          COMMIT n+1                        last packet of version n gone
-//! idle ─────────────► busy: new packets read ──────────────────────────────► idle
-//!                     the other bank          the changed rows are copied back
+//! idle ─────────────► busy: new packets read ──────────────────────────────► busy: the changed rows ──► idle
+//!                     the other bank                                         are copied back
 //! ```
 //!
-//! While a commit is busy, the shadow bank is the one that old packets still read. A host that
-//! writes to it then tears their rows: they are dropped as [`DropCause::MixedVersions`].
+//! While a commit is busy, the shadow bank is the one that old packets still read, or that rows are copied to: what the
+//! host writes then is ignored. An abort copies rows in the same way, and is as busy meanwhile.
 
 use snic_tables::{BANK_WORDS, DropCause, RowCodec, RowKey};
 
 use crate::decoded::{Decoded, decode, row_of_word};
+
+/// Cycles for looking which rows are to be copied, beside one for each row: as many as the longest table has words of
+/// marks, which is what the shell in SystemVerilog takes (`bitstreams/shell`).
+const LOOK_CYCLES: u64 = 256;
 
 /// One of the two banks.
 pub(crate) type Bank = usize;
@@ -47,11 +51,6 @@ impl RowSet {
         }
     }
 
-    fn contains(&self, key: RowKey) -> bool {
-        !self.rows.is_empty()
-            && key.offset().is_some_and(|at| self.marks[at / 64] >> (at % 64) & 1 == 1)
-    }
-
     fn take(&mut self) -> Vec<RowKey> {
         for at in self.rows.iter().filter_map(|key| key.offset()) {
             self.marks[at / 64] = 0;
@@ -76,6 +75,8 @@ pub(crate) struct Banks {
     written: RowSet,
     /// The rows of a commit that is busy.
     committed: Option<Vec<RowKey>>,
+    /// The cycle from which on rows are no longer being copied.
+    copied_at: u64,
     /// The commit under way never ends.
     hangs: bool,
     refused: bool,
@@ -94,6 +95,7 @@ impl Default for Banks {
             active: 0,
             written: RowSet::new(),
             committed: None,
+            copied_at: 0,
             hangs: false,
             refused: false,
         }
@@ -123,16 +125,23 @@ impl Banks {
         if self.committed.is_some() { Some(self.active ^ 1) } else { None }
     }
 
-    pub(crate) const fn state(&self) -> CommitState {
-        match (&self.committed, self.refused) {
-            (Some(_), _) => CommitState::Busy,
-            (None, true) => CommitState::Refused,
-            (None, false) => CommitState::Idle,
+    pub(crate) const fn state(&self, now: u64) -> CommitState {
+        match (self.is_busy(now), self.refused) {
+            (true, _) => CommitState::Busy,
+            (false, true) => CommitState::Refused,
+            (false, false) => CommitState::Idle,
         }
     }
 
+    const fn is_busy(&self, now: u64) -> bool {
+        self.committed.is_some() || now < self.copied_at
+    }
+
     /// A host's write to the shadow bank.
-    pub(crate) fn write_shadow(&mut self, word: usize, value: u32) {
+    pub(crate) fn write_shadow(&mut self, now: u64, word: usize, value: u32) {
+        if self.is_busy(now) {
+            return;
+        }
         self.contents[self.active ^ 1].words[word] = value;
         if let Some(key) = row_of_word(word) {
             self.written.insert(key);
@@ -144,23 +153,26 @@ impl Banks {
         self.contents[bank].packets += 1;
     }
 
-    /// Makes the shadow bank the same as the active one. Does nothing while a commit is busy.
-    pub(crate) fn abort(&mut self) {
-        if self.committed.is_none() {
+    /// Makes the shadow bank the same as the active one. Does nothing while a commit is busy. Whether it did.
+    pub(crate) fn abort(&mut self, now: u64) -> bool {
+        let is_free = !self.is_busy(now);
+        if is_free {
             let rows = self.written.take();
-            self.copy_to_shadow(&rows);
+            self.copy_to_shadow(now, &rows);
             self.refused = false;
         }
+        is_free
     }
 
     /// Swaps the banks where `version` is the next one and no commit is busy; says which rows
     /// changed. `hangs` makes a commit that never ends.
-    pub(crate) fn commit(&mut self, version: u32, hangs: bool) -> Option<Vec<RowKey>> {
+    pub(crate) fn commit(&mut self, now: u64, version: u32, hangs: bool) -> Option<Vec<RowKey>> {
         let next = self.contents[self.active].version.wrapping_add(1);
-        self.refused = self.committed.is_some() || version != next;
-        if self.refused {
+        if self.is_busy(now) || version != next {
+            self.refused = true;
             return None;
         }
+        self.refused = false;
         let rows = self.written.take();
         self.active ^= 1;
         let bank = &mut self.contents[self.active];
@@ -168,22 +180,24 @@ impl Banks {
         bank.decoded.refresh(&bank.words, &rows);
         self.committed = Some(rows.clone());
         self.hangs = hangs;
-        self.finish_commit();
+        self.finish_commit(now);
         Some(rows)
     }
 
-    fn finish_commit(&mut self) {
+    fn finish_commit(&mut self, now: u64) {
         if self.hangs || self.contents[self.active ^ 1].packets > 0 {
             return;
         }
         if let Some(rows) = self.committed.take() {
-            self.copy_to_shadow(&rows);
+            self.copy_to_shadow(now, &rows);
             let shadow = &mut self.contents[self.active ^ 1];
             shadow.decoded.refresh(&shadow.words, &rows);
         }
     }
 
-    fn copy_to_shadow(&mut self, rows: &[RowKey]) {
+    /// The rows are there at once, and the card is busy for as long as it would take.
+    fn copy_to_shadow(&mut self, now: u64, rows: &[RowKey]) {
+        self.copied_at = now + LOOK_CYCLES + rows.len() as u64;
         let [first, second] = &mut self.contents;
         let (from, to) = if self.active == 0 { (first, second) } else { (second, first) };
         for key in rows {
@@ -209,10 +223,10 @@ impl Banks {
 
     /// A packet that began with `bank` is gone.
     #[inline]
-    pub(crate) fn end(&mut self, bank: Bank) {
+    pub(crate) fn end(&mut self, now: u64, bank: Bank) {
         self.contents[bank].packets -= 1;
         if self.committed.is_some() && bank != self.active {
-            self.finish_commit();
+            self.finish_commit(now);
         }
     }
 
@@ -221,22 +235,16 @@ impl Banks {
         [self.contents[0].packets, self.contents[1].packets]
     }
 
-    /// The rows of a bank, torn or not: for a table whose rows stand alone.
+    /// The rows of a bank.
     pub(crate) const fn rows(&self, bank: Bank) -> &Decoded {
         &self.contents[bank].decoded
     }
 
-    /// The rows as a packet of `version` meets them in `bank`: fails where `key` was written since.
+    /// The rows as a packet of `version` meets them in `bank`: fails where these are of another version.
     #[inline]
-    pub(crate) fn rows_for(
-        &self,
-        bank: Bank,
-        version: u32,
-        key: RowKey,
-    ) -> Result<&Decoded, DropCause> {
+    pub(crate) fn rows_for(&self, bank: Bank, version: u32) -> Result<&Decoded, DropCause> {
         let contents = &self.contents[bank];
-        let torn = self.committed.is_some() && bank != self.active && self.written.contains(key);
-        if torn || contents.version != version {
+        if contents.version != version {
             return Err(DropCause::MixedVersions);
         }
         Ok(&contents.decoded)
@@ -246,17 +254,18 @@ impl Banks {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use snic_tables::{ChainRow, RateLimiterRow, RowCodec, Steering, Table};
+    use snic_tables::{ChainRow, RateLimiterRow, Steering, Table};
 
     use super::*;
 
+    /// At the first moment at which no row is copied.
     fn write<R: RowCodec>(banks: &mut Banks, row: u16, columns: &R) -> RowKey {
         let key = RowKey { table: R::TABLE, row };
         let mut words = vec![0; R::TABLE.row_words()];
         columns.encode(&mut words);
         let at = key.offset().expect("the table has the row");
         for (i, word) in words.into_iter().enumerate() {
-            banks.write_shadow(at + i, word);
+            banks.write_shadow(banks.copied_at, at + i, word);
         }
         key
     }
@@ -269,8 +278,8 @@ mod tests {
         let mut banks = Banks::default();
         let key = write(&mut banks, 7, &CHAIN);
         assert_eq!(banks.current().chains[7], None);
-        assert_eq!(banks.commit(1, false), Some(vec![key]));
-        assert_eq!((banks.state(), banks.version(banks.active())), (CommitState::Idle, 1));
+        assert_eq!(banks.commit(banks.copied_at, 1, false), Some(vec![key]));
+        assert_eq!((banks.state(u64::MAX), banks.version(banks.active())), (CommitState::Idle, 1));
         assert_eq!(banks.current().chains[7], Some(CHAIN));
         assert_eq!(banks.words(false), banks.words(true));
     }
@@ -280,54 +289,72 @@ mod tests {
         let mut banks = Banks::default();
         write(&mut banks, 7, &CHAIN);
         for version in [0, 2, u32::MAX] {
-            assert_eq!(banks.commit(version, false), None);
-            assert_eq!(banks.state(), CommitState::Refused);
+            assert_eq!(banks.commit(banks.copied_at, version, false), None);
+            assert_eq!(banks.state(u64::MAX), CommitState::Refused);
         }
         assert_eq!(banks.version(banks.active()), 0);
-        assert!(banks.commit(1, false).is_some());
-        assert_eq!(banks.state(), CommitState::Idle);
+        assert!(banks.commit(banks.copied_at, 1, false).is_some());
+        assert_eq!(banks.state(u64::MAX), CommitState::Idle);
     }
 
     #[test]
     fn a_commit_is_busy_until_the_last_old_packet_is_gone() {
         let mut banks = Banks::default();
         let (old, version) = banks.begin();
-        let key = write(&mut banks, 7, &CHAIN);
-        banks.commit(1, false);
-        assert_eq!((banks.state(), banks.draining()), (CommitState::Busy, Some(old)));
+        write(&mut banks, 7, &CHAIN);
+        banks.commit(banks.copied_at, 1, false);
+        assert_eq!((banks.state(u64::MAX), banks.draining()), (CommitState::Busy, Some(old)));
         let (new, _) = banks.begin();
-        assert_eq!(banks.rows_for(old, version, key).expect("untorn").chains[7], None);
-        assert_eq!(banks.rows_for(new, 1, key).expect("active").chains[7], Some(CHAIN));
-        assert_eq!(banks.commit(2, false), None, "one at a time");
-        banks.end(new);
-        assert_eq!(banks.state(), CommitState::Busy);
-        banks.end(old);
-        assert_ne!(banks.state(), CommitState::Busy);
+        assert_eq!(banks.rows_for(old, version).expect("as it began").chains[7], None);
+        assert_eq!(banks.rows_for(new, 1).expect("active").chains[7], Some(CHAIN));
+        assert_eq!(banks.commit(banks.copied_at, 2, false), None, "one at a time");
+        banks.end(banks.copied_at, new);
+        assert_eq!(banks.state(u64::MAX), CommitState::Busy);
+        banks.end(banks.copied_at, old);
+        assert_ne!(banks.state(u64::MAX), CommitState::Busy);
         assert_eq!(banks.words(false), banks.words(true));
     }
 
     #[test]
-    fn a_host_that_writes_during_a_commit_tears_the_rows_of_old_packets() {
+    fn what_a_host_writes_during_a_commit_is_ignored() {
         let mut banks = Banks::default();
         let (old, version) = banks.begin();
-        banks.commit(1, false);
-        let key = write(&mut banks, 7, &CHAIN);
-        let other = RowKey { table: Table::Chain, row: 8 };
-        assert_eq!(banks.rows_for(old, version, key).err(), Some(DropCause::MixedVersions));
-        assert!(banks.rows_for(old, version, other).is_ok());
-        assert!(banks.rows_for(banks.active(), 1, key).is_ok());
-        banks.end(old);
-        assert_eq!(banks.commit(2, false), Some(vec![key]), "it is a shadow write all the same");
+        banks.commit(0, 1, false);
+        write(&mut banks, 7, &CHAIN);
+        assert!(banks.rows_for(old, version).is_ok());
+        banks.end(0, old);
+        assert_eq!(banks.state(0), CommitState::Busy, "rows are being copied");
+        let at = RowKey { table: Table::Chain, row: 7 }.offset().expect("the table has the row");
+        banks.write_shadow(banks.copied_at - 1, at, 1 << 31);
+        assert_eq!(banks.commit(banks.copied_at, 2, false), Some(Vec::new()));
+        assert_eq!(banks.current().chains[7], None);
+        assert_eq!(banks.rows_for(old, version).err(), Some(DropCause::MixedVersions));
+    }
+
+    #[test]
+    fn rows_are_copied_for_as_long_as_there_are_rows() {
+        let mut banks = Banks::default();
+        for row in 0..100 {
+            write(&mut banks, row, &CHAIN);
+        }
+        banks.commit(1_000, 1, false);
+        let end = 1_000 + LOOK_CYCLES + 100;
+        assert_eq!(banks.state(end - 1), CommitState::Busy);
+        assert!(banks.commit(end - 1, 2, false).is_none() && !banks.abort(end - 1));
+        assert_eq!(banks.state(end), CommitState::Refused, "the commit in between");
+        assert!(banks.abort(end));
+        assert_eq!(banks.state(end + LOOK_CYCLES - 1), CommitState::Busy);
+        assert_eq!(banks.state(end + LOOK_CYCLES), CommitState::Idle);
     }
 
     #[test]
     fn a_hanging_commit_stays_busy() {
         let mut banks = Banks::default();
-        banks.commit(1, true);
+        banks.commit(banks.copied_at, 1, true);
         let (bank, _) = banks.begin();
-        banks.end(bank);
-        banks.abort();
-        assert_eq!(banks.state(), CommitState::Busy);
+        banks.end(banks.copied_at, bank);
+        banks.abort(banks.copied_at);
+        assert_eq!(banks.state(u64::MAX), CommitState::Busy);
     }
 
     proptest! {
@@ -351,9 +378,9 @@ mod tests {
                 }
                 if keep {
                     version += 1;
-                    prop_assert!(banks.commit(version, false).is_some());
+                    prop_assert!(banks.commit(banks.copied_at, version, false).is_some());
                 } else {
-                    banks.abort();
+                    banks.abort(banks.copied_at);
                 }
                 prop_assert_eq!(&banks.current().limiters, &expected);
                 prop_assert_eq!(banks.words(false), banks.words(true));

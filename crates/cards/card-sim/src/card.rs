@@ -413,7 +413,7 @@ impl SimCard {
         if let Some(region) = self.fault_rng.stops_one(loaded) {
             self.plane.stop_region(region);
         }
-        if let Some(rows) = self.plane.banks.commit(version, hangs) {
+        if let Some(rows) = self.plane.banks.commit(self.plane.now, version, hangs) {
             self.plane.rows_changed(&rows);
             let configurations = self.configurator.committed();
             self.plane.start_programs(&rows, &configurations);

@@ -113,7 +113,7 @@ impl SimCard {
             IDCODE => self.profile.idcode,
             BOOT_ID => self.boot_id,
             TABLE_VERSION => banks.version(banks.active()),
-            COMMIT_STATUS => match banks.state() {
+            COMMIT_STATUS => match banks.state(self.plane.now) {
                 CommitState::Idle => COMMIT_IDLE,
                 CommitState::Busy => COMMIT_BUSY,
                 CommitState::Refused => COMMIT_REFUSED,
@@ -179,7 +179,7 @@ impl SimCard {
         self.read_register(at)?;
         if let Some(index) = word(at, SHADOW_BANK, BANK_WORDS) {
             self.accesses.table_words += 1;
-            self.plane.banks.write_shadow(index, value);
+            self.plane.banks.write_shadow(self.plane.now, index, value);
         } else if let Some((number, register)) = page(at, STATES, STATE_PAGE) {
             self.write_state(number, register, value);
         } else if let Some((number, register)) = page(at, REGIONS, REGION_PAGE) {
@@ -207,8 +207,7 @@ impl SimCard {
         let request = &mut self.controller.request;
         match at {
             COMMIT => self.commit(value),
-            ABORT if value == 1 => {
-                self.plane.banks.abort();
+            ABORT if value == 1 && self.plane.banks.abort(self.plane.now) => {
                 self.configurator.committed();
             }
             LOAD_REGION => request.region = value,

@@ -354,6 +354,7 @@ mod tests {
         let _ = std::fs::remove_dir_all(folder);
         Fixture {
             card: Box::new(card),
+            loads: true,
             images,
             chains,
             damaged: damaged.into(),

@@ -13,8 +13,9 @@ use crate::drop_cause::DropCause;
 use crate::image::{TableDelta, TableImage};
 use crate::latency::LatencyReading;
 use crate::registers::{
-    LOAD_ERROR_MODULE, LOAD_ERROR_NO_MODULES, STATE_ERROR_BUSY, STATE_ERROR_DAMAGED,
-    STATE_ERROR_ENDED, STATE_ERROR_FOREIGN, STATE_ERROR_RANGE, STATE_ERROR_REGION,
+    LOAD_ERROR_MODULE, LOAD_ERROR_NO_MODULES, LOAD_ERROR_NO_PORT, STATE_ERROR_BUSY,
+    STATE_ERROR_DAMAGED, STATE_ERROR_ENDED, STATE_ERROR_FOREIGN, STATE_ERROR_RANGE,
+    STATE_ERROR_REGION,
 };
 use crate::windows::{UnconfiguredNt, WindowChanges};
 
@@ -315,6 +316,7 @@ const fn load_error(code: u32) -> &'static str {
             ": the bitstream has a WebAssembly module, and this card's program runs none; the operator sets \
              `program` in [cards.soft] to `snic-card` and stops the card's process"
         }
+        LOAD_ERROR_NO_PORT => ": this shell cannot load regions",
         _ => "",
     }
 }

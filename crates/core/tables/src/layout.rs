@@ -88,6 +88,20 @@ impl Table {
         }
     }
 
+    /// Words of a row that have a column, a bit for each, the lowest for word 0. A card need not keep the others, which
+    /// then read as zero.
+    pub const fn kept_words(self) -> u16 {
+        match self {
+            Self::Classifier => 0x07ff,
+            Self::Dag => 0x001f,
+            Self::Stage | Self::RateLimiter => 0x000f,
+            Self::Chain | Self::Instance | Self::Credit => 0x0003,
+            Self::Region => 0x0ff3,
+            Self::Page => 0x0007,
+            Self::Guard => 0xffff,
+        }
+    }
+
     /// Where its first row begins in a bank, in words.
     pub const fn offset(self) -> usize {
         offset(self)

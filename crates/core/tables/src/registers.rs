@@ -66,18 +66,22 @@ pub const LOAD_ERROR_IDENTITY: u32 = 4;
 pub const LOAD_ERROR_MODULE: u32 = 5;
 /// The bitstream has a WebAssembly module, and the card runs none.
 pub const LOAD_ERROR_NO_MODULES: u32 = 6;
+/// The shell has no configuration controller.
+pub const LOAD_ERROR_NO_PORT: u32 = 7;
 
 /// Device address of the buffer of a bulk transfer, low word.
 ///
 /// The buffer holds records, one behind the other: the address of a register, a number of words,
-/// and that many words. All of them are little endian.
+/// and that many words. All of them are little endian. It begins at a multiple of 64 bytes.
 pub const BULK_BUFFER_LOW: Address = 0x080;
 /// Device address of the buffer of a bulk transfer, high word.
 pub const BULK_BUFFER_HIGH: Address = 0x084;
-/// Bytes of its records.
+/// Bytes of its records: whole words, at most [`BULK_BYTES_MAX`].
 pub const BULK_BYTES: Address = 0x088;
+/// Longest transfer.
+pub const BULK_BYTES_MAX: u32 = 1 << 20;
 /// The doorbell: writing [`BULK_TO_TABLES`] or [`BULK_TO_HOST`] starts a transfer. Without
-/// [`CAPABILITY_BULK`] nothing happens.
+/// [`CAPABILITY_BULK`], or while one is under way, nothing happens.
 pub const BULK_START: Address = 0x08c;
 /// The words of every record go to its registers, in the shadow bank alone.
 pub const BULK_TO_TABLES: u32 = 1;
@@ -166,20 +170,24 @@ pub const CAPABILITY_WINDOWS: u32 = 128;
 pub const REGION_COUNT: Address = 0x10c;
 /// JTAG id of the part.
 pub const IDCODE: Address = 0x110;
-/// A random number drawn at power-up: it differs after the card lost its state.
+/// A random number drawn at power-up: it differs after the card lost its state. A card that cannot draw one reads as zero
+/// until the host writes one, once; what is written to any other number is ignored.
 pub const BOOT_ID: Address = 0x114;
 
 /// Version of the active bank.
 pub const TABLE_VERSION: Address = 0x120;
 /// Writing active version + 1 swaps the banks; any other value is refused ([`COMMIT_REFUSED`]).
 pub const COMMIT: Address = 0x124;
-/// Writing 1 makes the shadow bank the same as the active one again.
+/// Writing 1 makes the shadow bank the same as the active one again, which may take a while ([`COMMIT_BUSY`]). Ignored while a
+/// commit is under way.
 pub const ABORT: Address = 0x128;
 /// One of the `COMMIT_…` values.
 pub const COMMIT_STATUS: Address = 0x12c;
 /// No commit under way; both banks are the same but for shadow writes since.
 pub const COMMIT_IDLE: u32 = 0;
-/// Packets that began with the old bank are still under way.
+/// Packets that began with the old bank are still under way, or rows are being copied between the banks: by a commit, also
+/// of a card without packets, or by an abort, or because the card has just got power. What is written to the shadow bank
+/// meanwhile is ignored.
 pub const COMMIT_BUSY: u32 = 1;
 /// The last commit named a version that is not the next one.
 pub const COMMIT_REFUSED: u32 = 2;

@@ -61,7 +61,7 @@ const PACKAGES: &[Package] = &[
     file("fonts-liberation", "/usr/share/fonts/truetype/liberation/LiberationSans-Regular.ttf", "the test of the web page"),
     program("tcl", "tclsh", "tests of the build flow, with stubs for Vivado's commands"),
     program("make", "make", "tests of the build flow's Makefile"),
-    program("verilator", "verilator", "the lint of the NT interface, and a simulation of the kernel for XRT"),
+    program("verilator", "verilator", "the lint of the NT interface, and simulations of the kernel for XRT and of the shell"),
     program("g++", "g++", "what Verilator makes of a simulation"),
     program("protobuf-compiler", "protoc", "the build of etcd's client, which snic-store-etcd uses").for_each_change(),
     file("libprotobuf-dev", "/usr/include/google/protobuf/descriptor.proto", "the build of etcd's client, which imports it").for_each_change(),

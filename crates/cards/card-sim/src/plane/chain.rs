@@ -20,7 +20,7 @@ use snic_tables::{DropCause, PathPart, Table};
 use super::access::Access;
 use super::outside::AfterNt;
 use super::{
-    Claim, NIL, Packet, PacketCopy, Plane, PlaneOptions, Queue, Rank, StoreShare, bank_index, key,
+    Claim, NIL, Packet, PacketCopy, Plane, PlaneOptions, Queue, Rank, StoreShare, bank_index,
     queue_number,
 };
 use crate::context::CountedPacket;
@@ -150,8 +150,7 @@ impl Plane {
         let PacketCopy { packet, region: number, rest, .. } = self.copies[at];
         let packet = &self.packets[packet];
         let bank = packet.bank.map_or(self.banks.active(), bank_index);
-        let row_key = key(Table::Region, u16::from(number));
-        let row = match self.banks.rows_for(bank, packet.version, row_key) {
+        let row = match self.banks.rows_for(bank, packet.version) {
             Ok(rows) => rows.regions[usize::from(number)],
             Err(cause) => return Entry::Refused(cause),
         };

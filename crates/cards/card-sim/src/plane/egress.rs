@@ -117,7 +117,7 @@ impl Plane {
         self.cells_free += cells * u64::from(stored);
         self.cells_of[room as usize] -= cells;
         if let Some(bank) = bank {
-            self.banks.end(bank_index(bank));
+            self.banks.end(self.now, bank_index(bank));
         }
     }
 }

@@ -563,11 +563,6 @@ fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String>
     if holds { Ok(()) } else { Err(otherwise()) }
 }
 
-/// The key of a row in a bank.
-const fn key(table: Table, row: u16) -> RowKey {
-    RowKey { table, row }
-}
-
 /// The row that a column names, if it names one.
 const fn named(row: u16) -> Option<u16> {
     if row == NONE { None } else { Some(row) }

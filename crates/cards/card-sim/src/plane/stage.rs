@@ -6,9 +6,9 @@
 //! until nobody else does, and leave half of the entries to those within.
 
 use snic_domain::limits::{FORK_BRANCHES_MAX, SYNC_ROWS};
-use snic_tables::{DropCause, InstanceRow, NONE, PathPart, StageRow, Table};
+use snic_tables::{DropCause, InstanceRow, NONE, PathPart, StageRow};
 
-use super::{NIL, Packet, PacketCopy, Plane, bank_index, key, named, queue_number};
+use super::{NIL, Packet, PacketCopy, Plane, bank_index, named, queue_number};
 use crate::latency::UNSAMPLED;
 use crate::region::slots;
 use crate::wheel::Event;
@@ -90,7 +90,7 @@ impl Plane {
     fn stage_row(&self, at: u32) -> Result<StageRow, DropCause> {
         let packet = &self.packets[at];
         let bank = packet.bank.map_or(self.banks.active(), bank_index);
-        let rows = self.banks.rows_for(bank, packet.version, key(Table::Stage, packet.stage))?;
+        let rows = self.banks.rows_for(bank, packet.version)?;
         let row = rows.stages.get(usize::from(packet.stage)).copied().flatten();
         row.ok_or(DropCause::NoInstance)
     }
@@ -136,12 +136,12 @@ impl Plane {
     fn choose(&mut self, at: u32, chain: u16) -> Result<(u16, InstanceRow), DropCause> {
         let Packet { bank, version, bytes, .. } = self.packets[at];
         let bank = bank.map_or(self.banks.active(), bank_index);
-        let rows = self.banks.rows_for(bank, version, key(Table::Chain, chain))?;
+        let rows = self.banks.rows_for(bank, version)?;
         let load = |region: u8| {
             self.regions.get(usize::from(region)).map_or(0, |region| region.bits_waiting)
         };
         let instance = self.spread.choose(rows, chain, bytes, load)?;
-        let rows = self.banks.rows_for(bank, version, key(Table::Instance, instance))?;
+        let rows = self.banks.rows_for(bank, version)?;
         let columns = rows.instances[usize::from(instance)].ok_or(DropCause::NoInstance)?;
         if columns.used_mask == 0 {
             return Err(DropCause::NoInstance);

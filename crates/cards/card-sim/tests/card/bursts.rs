@@ -163,6 +163,8 @@ fn waiting_for_the_ingress_counts_as_delay_not_as_latency() {
     rig.load(0, &[(20, 100)]);
     for row in [1, 2] {
         rig.dag(row, &[&[&[(0, 1, 1)]]]);
+    }
+    for row in [1, 2] {
         let one = TrafficSource::of_dag(uid(row), Bandwidth::from_gbps(1), Sizes::Fixed(1_500));
         rig.card.attach(one.at_most(1)).expect("valid");
     }

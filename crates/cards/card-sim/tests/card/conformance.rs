@@ -37,6 +37,7 @@ mod owned {
         Fixture {
             card,
             start_load: None,
+            loads: true,
             images: images(),
             chains: CHAINS.map(Rig::reported),
             damaged: damaged(),
@@ -61,6 +62,7 @@ mod shared {
             start_load: Some(Box::new(move |load| {
                 Box::new(shared.start_load(load).expect("a valid load"))
             })),
+            loads: true,
             images: images(),
             chains: CHAINS.map(Rig::reported),
             damaged: damaged(),

@@ -122,6 +122,7 @@ fn tasks_stop_when_asked_for() {
     rig.card.set_faults(Faults { nts_stop: 1.0, ..Faults::default() });
     commit(&mut rig);
     rig.card.set_faults(Faults::default());
+    rig.card.run_for(1_000);
     assert_eq!(status(&mut rig), (COMMIT_IDLE, 0), "nobody is in any region");
     rig.send(1, 10, Sizes::imix());
     rig.send(2, 10, Sizes::imix());

@@ -191,8 +191,8 @@ fn a_stage_without_an_instance_is_an_error() {
 }
 
 #[test]
-fn rows_written_under_old_packets_are_an_error() {
-    let torn = mistake(|rig| {
+fn rows_written_under_old_packets_are_ignored() {
+    let ignored = mistake(|rig| {
         // Two stages, so that packets under way read rows again.
         rig.dag(2, &[&[&[(1, 1, 1)]], &[&[(0, 1, 1)]]]);
         rig.send(2, 20, Sizes::Fixed(256));
@@ -210,7 +210,7 @@ fn rows_written_under_old_packets_are_an_error() {
         let at = shadow_row(key).expect("there");
         rig.card.write(at, 0).expect("there");
     });
-    assert_eq!(causes(&torn), [DropCause::MixedVersions]);
+    assert_eq!(causes(&ignored), []);
 }
 
 #[test]
@@ -314,6 +314,7 @@ fn a_full_queue_of_a_slow_dag_does_not_hold_up_a_commit() {
             .set(900, &ChainRow { first_instance: 0, instances: 1, steering: Steering::RoundRobin })
             .expect("there");
     });
+    rig.card.run_for(1_000);
     assert_eq!(rig.card.read(COMMIT_STATUS), Ok(COMMIT_IDLE));
     // The DAG goes while its packets wait: they are stale when their turn comes.
     rig.program(|image| image.clear(RowKey { table: Table::Dag, row: 1 }).expect("there"));

@@ -197,6 +197,7 @@ impl Bench {
         self.version += 1;
         self.card.write(COMMIT, self.version).expect("there");
         self.until(TABLE_VERSION, self.version);
+        self.until(COMMIT_STATUS, COMMIT_IDLE);
     }
 
     /// Gives the DAG of [`Bench::program`] other configurations.

@@ -90,6 +90,7 @@ pub struct FakeCard {
     pub active: Vec<u32>,
     pub shadow: Vec<u32>,
     pub commit_takes: Duration,
+    pub abort_takes: Duration,
     /// Region whose NTs let no packet go: a commit ends with their reset.
     pub hung: Option<u8>,
     commit_ends: Option<Timestamp>,
@@ -131,6 +132,7 @@ impl FakeCard {
             active: vec![0; BANK_WORDS],
             shadow: vec![0; BANK_WORDS],
             commit_takes: Duration::ZERO,
+            abort_takes: Duration::ZERO,
             hung: None,
             commit_ends: None,
             load_takes: Duration::from_millis(5),
@@ -173,7 +175,11 @@ impl FakeCard {
 
     /// As if an earlier daemon had committed.
     pub fn begin_commit(&mut self) {
-        self.commit_ends = Some(self.now + self.commit_takes);
+        self.begin_copy(self.commit_takes);
+    }
+
+    fn begin_copy(&mut self, takes: Duration) {
+        self.commit_ends = Some(self.now + takes);
         self.poke(COMMIT_STATUS, COMMIT_BUSY);
         self.finish_due_work();
     }
@@ -436,11 +442,14 @@ impl Registers for FakeCard {
         match at {
             WINDOW_SELECT => self.windows.show(value),
             _ if is_in_window(at) => self.write_window(at - WINDOW, value),
+            SHADOW_BANK.. if self.commit_ends.is_some() => {}
             SHADOW_BANK.. => self.shadow[word_of(at, SHADOW_BANK)] = value,
+            BOOT_ID if self.peek(at) == 0 => self.poke(at, value),
             COMMIT => self.commit(value),
             ABORT => {
                 assert_ne!(self.peek(COMMIT_STATUS), COMMIT_BUSY, "packets still read that bank");
                 self.shadow.clone_from(&self.active);
+                self.begin_copy(self.abort_takes);
             }
             LOAD_REGION..LOAD_START => self.poke(at, value),
             LOAD_START => self.start_load(),

@@ -1,7 +1,7 @@
 //! Adopting a card, whatever an earlier daemon was doing when it ended.
 //!
 //! The order, and why:
-//! 1. It is such a card at all, with this register map.
+//! 1. It is such a card at all, with this register map. One that has no boot id gets one.
 //! 2. A commit under way ends by itself, and where a region keeps its packets, by a reset of that (see [`super::stuck`]); tables
 //!    that never come to rest belong to a card that cannot be used, which is reported as lost. A load under way ends by itself too; where it does not,
 //!    a reset of its region ends it and leaves the region broken; where that does not help either,
@@ -56,6 +56,9 @@ impl ReadBack {
         check(card, MAGIC, "the mark", MAGIC_VALUE)?;
         check(card, LAYOUT, "the version of the register map", LAYOUT_VALUE)?;
         context.known = None;
+        if card.read(BOOT_ID)? == 0 {
+            card.write(BOOT_ID, boot_id(context.now))?;
+        }
         context.recognise(card)?;
         Ok(Self { ticket, known, since: context.now, stuck: StuckRegions::new() })
     }
@@ -96,6 +99,13 @@ impl ReadBack {
         context.statistics.read_backs += 1;
         Ok(Some(CardReport::ReadBack { ticket: self.ticket, snapshot }))
     }
+}
+
+/// A number for a card that cannot draw one: it differs from what the host wrote after an earlier power-up, for that was
+/// earlier. Nanoseconds, whose two halves are laid over each other.
+fn boot_id(now: Timestamp) -> u32 {
+    let nanos = now.as_nanos();
+    ((nanos ^ nanos >> 32) as u32).max(1)
 }
 
 /// Says whether the port is free now.

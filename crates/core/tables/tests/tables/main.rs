@@ -3,4 +3,5 @@
 mod image;
 mod registers;
 mod rows;
+mod shell;
 mod strategies;

@@ -298,6 +298,7 @@ impl Bench {
         }
         card.write(COMMIT, 1).expect("there");
         self.wait_for(TABLE_VERSION, 1);
+        self.wait_for(COMMIT_STATUS, COMMIT_IDLE);
     }
 }
 

@@ -23,7 +23,7 @@ pub fn identity_registers_say_what_the_card_is(fixture: Fixture) {
 pub fn the_boot_id_stays_while_the_card_is_up(fixture: Fixture) {
     let mut rig = Rig::new(fixture);
     let boot_id = rig.read(BOOT_ID);
-    rig.load_well(0);
+    rig.load_where_possible(0);
     let next = rig.read(TABLE_VERSION) + 1;
     rig.write(COMMIT, next);
     for _ in 0..100 {
@@ -31,6 +31,21 @@ pub fn the_boot_id_stays_while_the_card_is_up(fixture: Fixture) {
         rig.card.poll(rig.now).needed("a poll");
     }
     assert_eq!(rig.read(BOOT_ID), boot_id);
+}
+
+/// Neither by a second host nor by one that finds a card with a number of its own.
+pub fn a_boot_id_is_written_once_at_most(fixture: Fixture) {
+    let mut rig = Rig::new(fixture);
+    let drawn = rig.read(BOOT_ID);
+    rig.write(BOOT_ID, 0);
+    assert_eq!(rig.read(BOOT_ID), drawn, "zero is no boot id");
+    rig.write(BOOT_ID, 0x5eed);
+    let expected = if drawn == 0 { 0x5eed } else { drawn };
+    assert_eq!(rig.read(BOOT_ID), expected);
+    for other in [0x5eed, 7, 0] {
+        rig.write(BOOT_ID, other);
+        assert_eq!(rig.read(BOOT_ID), expected, "{other:#x} was written");
+    }
 }
 
 #[track_caller]
@@ -83,7 +98,9 @@ pub fn a_block_that_leaves_the_map_is_refused(fixture: Fixture) {
 /// Writing them does nothing, and is no error.
 pub fn read_only_registers_keep_their_values(fixture: Fixture) {
     let mut rig = Rig::new(fixture);
-    rig.load_well(0);
+    rig.load_where_possible(0);
+    // A card that cannot draw one takes the host's, once.
+    rig.write(BOOT_ID, 0x5eed);
     let registers = [
         MAGIC,
         LAYOUT,

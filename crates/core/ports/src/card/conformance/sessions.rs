@@ -145,7 +145,7 @@ pub fn a_broken_region_stays_decoupled(fixture: Fixture) {
 /// Whatever was loaded and programmed: no packet, no error.
 pub fn a_sample_of_a_quiet_card_has_no_errors(fixture: Fixture) {
     let mut rig = Rig::new(fixture);
-    rig.load_well(0);
+    rig.load_where_possible(0);
     rig.program(TableImage::default().delta_to(&target(5)));
     for _ in 0..10 {
         rig.tick();

@@ -52,15 +52,27 @@ pub(super) fn bank(rig: &mut Rig, at: Address) -> TableImage {
 fn commit(rig: &mut Rig) -> u32 {
     let version = rig.read(TABLE_VERSION) + 1;
     rig.write(COMMIT, version);
-    assert_eq!(rig.while_it_reads(COMMIT_STATUS, COMMIT_BUSY), COMMIT_IDLE, "the commit's end");
+    assert_eq!(rest(rig), COMMIT_IDLE, "the commit's end");
     assert_eq!(rig.read(TABLE_VERSION), version, "the version after the commit");
     version
 }
 
-/// Whichever way they are written, whichever way they are read.
+/// Ends a commit or an abort: the card may take its time for either.
+#[track_caller]
+fn rest(rig: &mut Rig) -> u32 {
+    rig.while_it_reads(COMMIT_STATUS, COMMIT_BUSY)
+}
+
+#[track_caller]
+fn abort(rig: &mut Rig) {
+    rig.write(ABORT, 1);
+    assert_eq!(rest(rig), COMMIT_IDLE, "the abort's end");
+}
+
+/// Whichever way they are written, whichever way they are read. All words of such a row have columns; others need not be kept.
 pub fn blocks_are_the_same_words_as_single_accesses(fixture: Fixture) {
     let mut rig = Rig::new(fixture);
-    let at = shadow_row(RowKey { table: Table::Page, row: 100 }).expect("a row");
+    let at = shadow_row(RowKey { table: Table::RateLimiter, row: 100 }).expect("a row");
     rig.card.write_block(at, &[1, 2, 3, 4]).needed("a block");
     assert_eq!([0, 4, 8, 12].map(|offset| rig.read(at + offset)), [1, 2, 3, 4]);
     for (offset, word) in [(0, 5), (4, 6), (8, 7), (12, 8)] {
@@ -74,7 +86,7 @@ pub fn blocks_are_the_same_words_as_single_accesses(fixture: Fixture) {
 /// Any number of blocks, short and long, in any order.
 pub fn several_blocks_are_the_same_words_as_single_accesses(fixture: Fixture) {
     let mut rig = Rig::new(fixture);
-    let at = shadow_row(RowKey { table: Table::Page, row: 50 }).expect("a row");
+    let at = shadow_row(RowKey { table: Table::RateLimiter, row: 50 }).expect("a row");
     let words: Vec<u32> = (1..=40).collect();
     rig.card.write_block(at, &words).needed("a block");
     let (mut version, mut magic, mut none) = ([7], [0], []);
@@ -124,12 +136,30 @@ pub fn an_abort_discards_shadow_writes(fixture: Fixture) {
     write_shadow(&mut rig, &delta(5));
     let version = commit(&mut rig);
     write_shadow(&mut rig, &target(5).delta_to(&target(6)));
-    rig.write(ABORT, 1);
+    abort(&mut rig);
     assert_eq!(bank(&mut rig, SHADOW_BANK), target(5), "the shadow bank");
     assert_eq!(bank(&mut rig, ACTIVE_BANK), target(5), "the active bank");
     assert_eq!(rig.read(TABLE_VERSION), version);
     commit(&mut rig);
     assert_eq!(bank(&mut rig, ACTIVE_BANK), target(5), "after a commit of nothing");
+}
+
+/// Old packets may still read that bank, and rows are being copied into it.
+pub fn rows_written_while_a_commit_is_busy_are_ignored(fixture: Fixture) {
+    let mut rig = Rig::new(fixture);
+    write_shadow(&mut rig, &delta(5));
+    let version = rig.read(TABLE_VERSION) + 1;
+    rig.write(COMMIT, version);
+    let was_busy = rig.read(COMMIT_STATUS) == COMMIT_BUSY;
+    write_shadow(&mut rig, &delta(6));
+    let is_busy = rig.read(COMMIT_STATUS) == COMMIT_BUSY;
+    assert_eq!(rest(&mut rig), COMMIT_IDLE, "the commit's end");
+    assert_eq!(bank(&mut rig, ACTIVE_BANK), target(5), "the active bank");
+    if was_busy && is_busy {
+        assert_eq!(bank(&mut rig, SHADOW_BANK), target(5), "the shadow bank");
+    }
+    abort(&mut rig);
+    assert_eq!(bank(&mut rig, SHADOW_BANK), target(5), "the shadow bank after an abort");
 }
 
 /// The one that is active, the one after the next, none: refused, nothing changed.
@@ -143,7 +173,7 @@ pub fn a_commit_of_another_version_is_refused(fixture: Fixture) {
         assert_eq!(rig.read(TABLE_VERSION), version, "after a refused commit of {other}");
         assert_eq!(bank(&mut rig, ACTIVE_BANK), TableImage::default());
     }
-    rig.write(ABORT, 1);
+    abort(&mut rig);
     write_shadow(&mut rig, &delta(6));
     commit(&mut rig);
     assert_eq!(bank(&mut rig, ACTIVE_BANK), target(6), "a commit of the next version");

@@ -109,8 +109,8 @@ fn a_snapshot_is_of_one_card_and_not_of_two() {
     bench.session.submit(read_back(Ticket(1)), None);
     assert!(matches!(bench.step()[..], [CardReport::ReadBack { .. }]));
     let all = bench.card.accesses - before;
-    // The session looks which card it is, then the read-back begins again: mark, map, boot id.
-    for access in 6..=all {
+    // The session looks which card it is, then the read-back begins again: mark, map, whether it has a boot id, and which.
+    for access in 7..=all {
         let mut bench = Bench::adopted();
         bench.card.faults.restarts_at = Some(bench.card.accesses + access);
         bench.session.submit(read_back(Ticket(1)), None);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use snic_domain::limits::DAG_ROWS;
-use snic_domain::{Digest, RegionId, ReportedChain};
+use snic_domain::{Digest, RegionId, ReportedChain, Timestamp};
 use snic_tables::registers::*;
 use snic_tables::{
     CardCommand, CardCounters, CardReport, CardSnapshot, DagCounters, DagRow, DropCause,
@@ -116,6 +116,45 @@ fn rows_that_were_never_committed_are_discarded() {
     bench.read_back();
     assert_eq!(snapshot(bench.step()).tables.words()[9], 0);
     assert_eq!(bench.card.shadow, bench.card.active);
+}
+
+/// The rows of a program that follows are not written while the card copies rows for the abort.
+#[test]
+fn an_abort_that_takes_time_is_waited_for() {
+    let mut bench = Bench::new();
+    bench.card.abort_takes = Duration::from_millis(8);
+    bench.card.shadow[9] = 1;
+    bench.read_back();
+    snapshot(bench.step());
+    bench.program(2, one_row(1, 1));
+    assert_eq!(bench.step(), [], "rows are being copied");
+    assert_eq!(bench.after_ms(7), []);
+    assert_eq!(bench.after_ms(1), [programmed(2, 6)]);
+    assert_eq!(bench.card.shadow[9], 0);
+}
+
+#[test]
+fn a_card_without_a_boot_id_gets_one_once() {
+    let mut bench = Bench::new();
+    bench.card.poke(BOOT_ID, 0);
+    bench.read_back();
+    let first = snapshot(bench.step()).boot_id;
+    assert!(first != 0 && bench.card.peek(BOOT_ID) == first);
+    bench.after_ms(1);
+    bench.read_back();
+    assert_eq!(snapshot(bench.step()).boot_id, first, "it has one now");
+    bench.card.poke(BOOT_ID, 0);
+    assert!(matches!(bench.after_ms(1)[..], []), "nobody asks");
+    bench.read_back();
+    assert!(matches!(bench.step()[..], [CardReport::Lost { .. }]), "it lost power in between");
+    bench.read_back();
+    assert_ne!(snapshot(bench.step()).boot_id, first);
+    bench.card.poke(BOOT_ID, 0);
+    bench.read_back();
+    assert!(matches!(bench.step()[..], [CardReport::Lost { .. }]), "and once more");
+    bench.now = Timestamp::from_nanos(0x0007_0000_0007);
+    bench.read_back();
+    assert_eq!(snapshot(bench.step()).boot_id, 1, "zero is none");
 }
 
 #[test]

@@ -1,0 +1,136 @@
+// All tables, and the commit that swaps their banks.
+//
+//   COMMIT of the next version: the banks are swapped (one flop), then ─► DRAIN: packets of the old bank leave ─┐
+//   ABORT ────────────────────────────────────────────────────────────────────────────────────────► COPY ◄───────┘
+//                                                          marked rows of the shadow bank := those of the active one
+//
+// Busy from reset on until the tables are clear, and from COMMIT or ABORT on until the rows are copied. Meanwhile the host
+// writes no rows, and COMMIT and ABORT do nothing but that a COMMIT is noted as refused.
+
+module snic_banks
+    import snic_map_pkg::*;
+#(
+    localparam int unsigned INDEX_BITS = $clog2(BANK_WORDS)
+) (
+    input  logic                  clock,
+    input  logic                  reset,
+
+    // Pulses.
+    input  logic                  commit,
+    input  word_t                 commit_version,
+    input  logic                  abort,
+    // Regions with packets that began with the old bank.
+    input  word_t                 waits,
+
+    output word_t                 version,
+    output word_t                 status,
+    output word_t                 commit_waits,
+
+    // One access a cycle, of a word of a bank. What is read is there four cycles later.
+    input  logic                  read,
+    input  logic                  write,
+    input  logic                  shadow,
+    input  logic [INDEX_BITS-1:0] index,
+    input  word_t                 write_data,
+    output word_t                 read_data
+);
+    typedef enum logic [2:0] {CLEAR, IDLE, DRAIN, START, COPY} state_t;
+    state_t state;
+    logic   active;
+    logic   refused;
+    logic   is_next;
+    logic [TABLES-1:0] tables_busy;
+
+    assign is_next      = commit_version == version + 32'd1;
+    assign status       = state != IDLE ? COMMIT_BUSY : refused ? COMMIT_REFUSED : COMMIT_IDLE;
+    assign commit_waits = state == DRAIN ? waits : 32'd0;
+
+    always_ff @(posedge clock) begin
+        if (reset) begin
+            state   <= CLEAR;
+            active  <= 1'b0;
+            refused <= 1'b0;
+            version <= 32'd0;
+        end else begin
+            if (commit && (state != IDLE || !is_next)) refused <= 1'b1;
+            case (state)
+                CLEAR: if (tables_busy == '0) state <= IDLE;
+                IDLE: if (commit && is_next) begin
+                    active  <= !active;
+                    version <= commit_version;
+                    refused <= 1'b0;
+                    state   <= DRAIN;
+                end else if (abort) begin
+                    refused <= 1'b0;
+                            state   <= START;
+                end
+                DRAIN: if (waits == 32'd0) state <= START;
+                // A table is busy from the cycle behind this one on.
+                START: state <= COPY;
+                COPY: if (tables_busy == '0) state <= IDLE;
+                default: state <= IDLE;
+            endcase
+        end
+    end
+
+    // The access, a cycle later. It reads the bank that is active then: only a COMMIT in the same cycle could be between,
+    // and there is one access a cycle.
+    logic  reads;
+    logic  writes;
+    logic  of_shadow;
+    word_t data;
+    logic [INDEX_BITS-1:0] place;
+    always_ff @(posedge clock) begin
+        reads     <= read && !reset;
+        writes    <= write && state == IDLE && !reset;
+        of_shadow <= shadow;
+        place     <= index;
+        data      <= write_data;
+    end
+
+    logic [TABLES-1:0]       hit;
+    logic [TABLES-1:0]       hit_before;
+    logic [TABLES-1:0]       hit_then;
+    logic [TABLES-1:0][31:0] read_words;
+    for (genvar t = 0; t < TABLES; t++) begin : tables
+        localparam int unsigned ROWS      = table_rows(t);
+        localparam int unsigned ROW_WORDS = table_row_words(t);
+        localparam int unsigned FIRST     = table_offset(t);
+        localparam int unsigned LAST      = FIRST + ROWS * ROW_WORDS - 1;
+        localparam int unsigned ROW_BITS  = $clog2(ROWS);
+        localparam int unsigned WORD_BITS = $clog2(ROW_WORDS);
+        logic [ROW_BITS+WORD_BITS-1:0] in_table;
+        assign in_table = (ROW_BITS+WORD_BITS)'(place - INDEX_BITS'(FIRST));
+        if (FIRST == 0) begin : lowest
+            assign hit[t] = place <= INDEX_BITS'(LAST);
+        end else begin : above
+            assign hit[t] = place >= INDEX_BITS'(FIRST) && place <= INDEX_BITS'(LAST);
+        end
+        snic_table #(.ROWS(ROWS), .ROW_WORDS(ROW_WORDS), .KEPT(table_kept(t))) rows (
+            .clock      (clock),
+            .reset      (reset),
+            .copy       (state == START),
+            .active     (active),
+            .busy       (tables_busy[t]),
+            .read       (reads && hit[t]),
+            .write      (writes && hit[t]),
+            .bank       (active ^ of_shadow),
+            .row        (in_table[ROW_BITS+WORD_BITS-1:WORD_BITS]),
+            .word       (in_table[WORD_BITS-1:0]),
+            .write_data (data),
+            .read_data  (read_words[t])
+        );
+    end
+
+    word_t chosen;
+    always_comb begin
+        chosen = 32'd0;
+        for (int unsigned t = 0; t < TABLES; t++)
+            if (hit_then[t]) chosen |= read_words[t];
+    end
+    always_ff @(posedge clock) begin
+        hit_before <= hit;
+        hit_then   <= hit_before;
+        read_data  <= chosen;
+    end
+endmodule

@@ -1,0 +1,17 @@
+//! The shell in SystemVerilog (`bitstreams/shell`) as a card: Verilator makes a process of it, which is driven through its
+//! ports alone.
+//!
+//! ```text
+//!  test ── RtlCard: Card ── frames ── snic-rtl (sim/main.cpp) ── AXI4-Lite ── snic_shell
+//!             │ bulk transfers            memory ────────────────── AXI4 ─────┘
+//! ```
+//!
+//! Time is the simulation's: nothing happens on the card but while an access runs, or while it is polled.
+
+mod card;
+mod process;
+mod program;
+
+pub use card::RtlCard;
+pub use process::{Response, RtlProcess};
+pub use program::{Shell, is_there};

@@ -1,0 +1,6 @@
+//! The shell in SystemVerilog, simulated.
+
+mod conformance;
+mod model;
+mod registers;
+mod sources;
