@@ -49,21 +49,25 @@ mod tests {
         let list = row("/snic.control.v1.DagService/ListDags");
         let health = row("/grpc.health.v1.Health/Check");
         let caller = |path| CallerIdentity::parse(path).expect("an identity");
-        for (row, path) in [
+        let calls = [
             (list, "tenant/acme"),
             (list, "tenant/acme/bob"),
             (list, "operator/root"),
             (health, "tenant/acme"),
             (list, "tenant/globex"),
-        ] {
-            counts.clone().count(row, &caller(path));
+        ];
+        for (row, path) in calls {
+            let caller = caller(path);
+            counts.clone().count(row, &caller);
         }
+        let taken = counts.take();
         let named: Vec<(String, u64)> =
-            counts.take().into_iter().map(|(tenant, calls)| (tenant.to_string(), calls)).collect();
+            taken.into_iter().map(|(tenant, calls)| (tenant.to_string(), calls)).collect();
         assert_eq!(named, [("acme".to_owned(), 2), ("globex".to_owned(), 1)]);
-        assert_eq!(counts.take(), []);
+        assert!(counts.take().is_empty());
         for number in 0..TENANTS_MAX + 10 {
-            counts.count(list, &caller(&format!("tenant/t{number}")));
+            let caller = caller(&format!("tenant/t{number}"));
+            counts.count(list, &caller);
         }
         assert_eq!(counts.take().len(), TENANTS_MAX);
     }

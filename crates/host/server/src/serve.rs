@@ -127,7 +127,7 @@ impl Bound {
         let counted = tokio::spawn(count_calls(plane.clone(), counting.clone()));
         let result = self.front.serve(routes, shutdown).await;
         counted.abort();
-        plane.count_calls(counting.take());
+        plane.count_calls(counting.take(), true);
         // It ends by itself; a panic has printed its own message.
         let _ = watched.await;
         if let Some(page) = page {
@@ -162,7 +162,7 @@ async fn count_calls(plane: ControlPlane, calls: CallCounts) {
     let mut ticks = tokio::time::interval(CALLS_EVERY);
     loop {
         ticks.tick().await;
-        plane.count_calls(calls.take());
+        plane.count_calls(calls.take(), false);
     }
 }
 

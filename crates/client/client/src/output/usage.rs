@@ -167,7 +167,11 @@ mod tests {
         };
         let style = Style { is_colour: false, width: crate::output::WIDTH, now: UNIX_EPOCH };
         let total = Some(step.clone());
-        let one = GetUsageResponse { steps: vec![step.clone()], total: total.clone() };
+        let one = GetUsageResponse {
+            steps: vec![step.clone()],
+            total: total.clone(),
+            ..Default::default()
+        };
         let plain = account(&one, style);
         for part in [
             "acme from",
@@ -181,7 +185,7 @@ mod tests {
             assert!(plain.contains(part), "{part}: {plain}");
         }
         assert!(!plain.contains("HOURS"), "one step is its sum: {plain}");
-        let two = GetUsageResponse { steps: vec![step.clone(), step], total };
+        let two = GetUsageResponse { steps: vec![step.clone(), step], total, ..Default::default() };
         assert!(account(&two, style).contains("HOURS"));
     }
 

@@ -177,7 +177,9 @@ impl Controller {
                 untrusted::keys_changed(core, &mut tx, trust.map(|trust| *trust));
             }
             Event::PricesChanged(prices) => core.usage.set_prices(prices),
-            Event::CallsCounted(calls) => Usage::count_calls(core, now, calls),
+            Event::CallsCounted { calls, is_last } => {
+                Usage::count_calls(core, now, (calls, is_last));
+            }
             Event::AuthorizationChanged { changes } => {
                 let text = format!("other policies are in force: {changes}");
                 tx.note(LogKind::PoliciesApplied, LogSubject::default(), text);

@@ -54,7 +54,11 @@ pub enum Event {
     /// Other prices count, or none.
     PricesChanged(Option<Arc<Prices>>),
     /// Calls of tenants that were admitted since the last time.
-    CallsCounted(Vec<(TenantId, u64)>),
+    CallsCounted {
+        calls: Vec<(TenantId, u64)>,
+        /// Whether the server stops: what was counted is stored at once, not with the next close.
+        is_last: bool,
+    },
     /// Policies were refused; those in force stay.
     SettingsRefused {
         /// Why, with file, line and key.

@@ -107,12 +107,20 @@ impl Usage {
         }
     }
 
-    /// Calls were admitted; those of tenants that do not exist count for nobody. Time O(tenants that called).
-    pub fn count_calls(core: &mut Core, now: Timestamp, calls: Vec<(TenantId, u64)>) {
+    /// Calls were admitted; those of tenants that do not exist count for nobody. Time O(tenants that called). The last ones before the
+    /// daemon stops are stored with all that tenants have used until then.
+    pub fn count_calls(
+        core: &mut Core,
+        now: Timestamp,
+        (calls, is_last): (Vec<(TenantId, u64)>, bool),
+    ) {
         for (tenant, calls) in calls {
             if let Some(born) = core.registry.tenant(&tenant).map(born) {
                 core.usage.book.count_calls(now, (&tenant, born), calls);
             }
+        }
+        if is_last {
+            core.usage.book.store_tenants(now);
         }
     }
 

@@ -303,7 +303,7 @@ impl Run {
         if self.step.is_multiple_of(11) {
             let (own, calls) = (tenant(self.step % TENANTS), 1 + u64::from(self.step % 5));
             self.world.usage.calls(own.clone(), calls);
-            self.world.handle(Event::CallsCounted(vec![(own, calls)]));
+            self.world.handle(Event::CallsCounted { calls: vec![(own, calls)], is_last: false });
         }
     }
 

@@ -63,6 +63,17 @@ impl Book {
         }
     }
 
+    /// Has what tenants have used until now be stored at once: the daemon is about to stop. Time O(tenants with accounts).
+    pub fn store_tenants(&mut self, now: Timestamp) {
+        let tenants = self.tenants();
+        for tenant in tenants {
+            self.charge_stored(millis(now), &tenant);
+            if let Some(TenantAccount { key, .. }) = self.tenant_accounts.get(&tenant) {
+                self.dirty.insert(key.clone());
+            }
+        }
+    }
+
     /// A tenant is gone: its account ends.
     pub fn end_tenant(&mut self, now: Timestamp, tenant: &TenantId) {
         self.charge_stored(millis(now), tenant);

@@ -142,6 +142,21 @@ fn bytes_are_charged_from_change_to_change() {
     assert_eq!(world.billed().get(Meter::Stored), sum);
 }
 
+/// What a daemon stores when it stops in good order is all but the time until the next start.
+#[test]
+fn a_stop_in_good_order_loses_the_time_without_the_daemon_alone() {
+    let mut world = World::new(1_000);
+    world.act(&Act::Calls(3));
+    world.millis += 4_321;
+    world.book.store_tenants(world.now());
+    world.end();
+    world.act(&Act::Crash { lost: 0, millis: 7_000 });
+    let billed = world.billed();
+    let gap = billed.get(Meter::Gap(Gap::NotRunning));
+    assert_eq!((billed.get(Meter::ApiCalls), gap), (3, 7_000));
+    assert_eq!(billed.get(Meter::Stored), world.millis - 7_000);
+}
+
 /// A tenant that is created again has an account of its own, and the one before gets nothing more.
 #[test]
 fn a_name_that_is_given_again_is_another_account() {

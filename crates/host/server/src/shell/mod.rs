@@ -370,10 +370,10 @@ impl ControlPlane {
         self.messages.send(Message::Event(Event::PricesChanged(prices)));
     }
 
-    /// Counts calls of tenants that were admitted.
-    pub fn count_calls(&self, calls: Vec<(TenantId, u64)>) {
-        if !calls.is_empty() {
-            self.messages.send(Message::Event(Event::CallsCounted(calls)));
+    /// Counts calls of tenants that were admitted. The last ones are stored at once.
+    pub fn count_calls(&self, calls: Vec<(TenantId, u64)>, is_last: bool) {
+        if is_last || !calls.is_empty() {
+            self.messages.send(Message::Event(Event::CallsCounted { calls, is_last }));
         }
     }
 
