@@ -102,6 +102,11 @@ async fn tenants_see_their_own(acme: &TestClient, zeta: &TestClient, packets: u6
     assert!(slo.promise_ms > 0 && slo.burns.len() == 4, "{slo:?}");
 }
 
+/// Output of `snicctl` of an operator.
+fn operator(fleet: &Fleet, words: &str) -> Result<String, String> {
+    fleet.shell(&format!("snicctl --context root-r0 {words}"))
+}
+
 #[test]
 fn usage_of_a_fleet_is_that_of_its_hosts_while_a_dag_moves() {
     let Some(cluster) = Cluster::start(1) else { return };
@@ -114,8 +119,7 @@ fn usage_of_a_fleet_is_that_of_its_hosts_while_a_dag_moves() {
         let host = fleet.served_once(&["web"]).await[0];
         let first = run(&acme).await;
         fleet.contexts();
-        let operator = |words: &str| fleet.shell(&format!("snicctl --context root-r0 {words}"));
-        operator(&format!("fleet host drain h{host}")).unwrap();
+        operator(&fleet, &format!("fleet host drain h{host}")).unwrap();
         eventually(async || fleet.served_once(&["web"]).await == [1 - host]).await;
         let second = run(&acme).await;
         let sent = [first[0] + second[0], first[1] + second[1]];
@@ -132,10 +136,10 @@ fn usage_of_a_fleet_is_that_of_its_hosts_while_a_dag_moves() {
         assert_eq!([all.packets_in, all.bytes_in], sent, "each packet counts once");
         tenants_see_their_own(&acme, &zeta, sent[0]).await;
 
-        operator("fleet project create red").unwrap();
-        operator("fleet project add red acme").unwrap();
-        let by_project = operator("usage --by project -o json").unwrap();
-        let only = operator("usage --by tenant --project red").unwrap();
+        operator(&fleet, "fleet project create red").unwrap();
+        operator(&fleet, "fleet project add red acme").unwrap();
+        let by_project = operator(&fleet, "usage --by project -o json").unwrap();
+        let only = operator(&fleet, "usage --by tenant --project red").unwrap();
         assert!(by_project.contains("projects/red"), "{by_project}");
         assert!(only.contains("acme"), "{only}");
 
@@ -150,7 +154,7 @@ fn usage_of_a_fleet_is_that_of_its_hosts_while_a_dag_moves() {
         std::fs::copy(shipped, &prices).unwrap();
         let begin = "--from 2026-11-01T00:00:00Z --to 2026-11-02T00:00:00Z";
         let focus = format!("usage export --format focus --prices {} {begin}", prices.display());
-        let refused = operator(&focus).unwrap_err();
+        let refused = operator(&fleet, &focus).unwrap_err();
         assert!(refused.contains("did not answer"), "{refused}");
     }));
 }
