@@ -50,7 +50,7 @@ fn sum(usage: &[v1::UsageEntry]) -> v1::UsageEntry {
     sum
 }
 
-/// What both hosts say themselves in a range that is over is what the fleet says.
+/// The fleet says what both hosts say themselves in a range that is over.
 async fn the_fleet_adds_up_its_hosts(fleet: &Fleet, root: &TestClient) -> v1::UsageEntry {
     let end = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let at = |seconds: u64| Some(prost_types::Timestamp { seconds: seconds as i64, nanos: 0 });

@@ -158,7 +158,7 @@ pub fn csv(usage: &[UsageEntry]) -> String {
     text
 }
 
-/// How far promises were kept as comma-separated values, with a heading. Without an objective, what follows from one is empty.
+/// Promises, and how far they were kept, as comma-separated values, with a heading. Without an objective, what follows from one is empty.
 pub fn promises_csv(promises: &[GetSloResponse]) -> String {
     let names = ["name", "start_time", "end_time", "promise_ms", "unknown_ms", "broken_ms"];
     let judged = ["availability_ppm", "objective_ppm", "budget_ms", "budget_left_ms"];

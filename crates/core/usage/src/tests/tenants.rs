@@ -142,7 +142,7 @@ fn bytes_are_charged_from_change_to_change() {
     assert_eq!(world.billed().get(Meter::Stored), sum);
 }
 
-/// What a daemon stores when it stops in good order is all but the time until the next start.
+/// A daemon that stops in good order stores all but the time until the next start.
 #[test]
 fn a_stop_in_good_order_loses_the_time_without_the_daemon_alone() {
     let mut world = World::new(1_000);
@@ -200,6 +200,5 @@ fn a_tenant_that_uploads_without_end_fills_one_account() {
     assert_eq!(billed.get(Meter::ApiCalls), 40_000);
     let sum: u64 = (0..10_000).map(|number| (40_000_000 + number) * 20).sum();
     assert_eq!(billed.get(Meter::Stored), sum / 1_000);
-    println!("{} bytes are written for each upload", written / 10_000);
     assert!(written < 10_000 * 1_024, "{written} bytes");
 }

@@ -15,6 +15,7 @@ mod replica;
 mod reservations;
 mod tenants;
 mod usage;
+mod usage_room;
 mod watching;
 
 use std::sync::Arc;
@@ -90,7 +91,7 @@ struct Shared {
     bookmark: Duration,
     host_states: host_watching::HostStates,
     /// Room for questions about usage.
-    usage: usage::UsageRoom,
+    usage: usage_room::UsageRoom,
 }
 
 impl Services {
@@ -99,7 +100,7 @@ impl Services {
         let passed = PermitPool::passed_calls(CALLS_MAX, CALLS_PER_CALLER_MAX);
         let (workshop, bookmark) = (Workshop::new(WORKSHOP_THREADS), limits.bookmark);
         let host_states = host_watching::HostStates::default();
-        let usage = usage::UsageRoom::default();
+        let usage = usage_room::UsageRoom::default();
         Self(Arc::new(Shared { parts, uploads, passed, workshop, bookmark, host_states, usage }))
     }
 

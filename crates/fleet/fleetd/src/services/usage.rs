@@ -30,7 +30,6 @@ use snic_front::gate::caller;
 use snic_front::share::{CallerFlow, CallerLevel, Permit};
 use tonic::{Request, Response};
 
-pub(super) use self::hosts::UsageRoom;
 use super::{RpcResult, Services};
 
 const DAY: u64 = 86_400;

@@ -10,8 +10,6 @@ use snic_api::v1::usage_service_client::UsageServiceClient;
 use snic_domain::Caller;
 use snic_fleet::HostId;
 use snic_fleet::protocol::{FleetItem, FleetList};
-use snic_front::share::PermitPool;
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tonic::{Code, Status};
 
@@ -21,31 +19,12 @@ use crate::passing::HostTransport;
 
 /// Identity that hosts are asked by: their policies see it, and their audit logs have it.
 const IDENTITY: &str = "operator/fleet";
-/// Questions about usage that a replica answers at once, and those of one caller: each asks all hosts.
-const QUESTIONS_MAX: usize = 16;
-const QUESTIONS_PER_CALLER_MAX: usize = 2;
-/// Questions to hosts at once: fewer than one caller may have passed on.
-const HOSTS_AT_ONCE: usize = 8;
 /// Longest time of a host's answer, which reads its store.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// Entries of a host's page.
 const PAGE_SIZE: i32 = 1_000;
 /// Most entries that hosts say for one sum: a tenant's whole day in minutes on dozens of hosts.
 const ENTRIES_MAX: usize = 100_000;
-
-/// Room for questions about usage.
-#[derive(Debug)]
-pub(in crate::services) struct UsageRoom {
-    pub(super) places: PermitPool,
-    hosts: Semaphore,
-}
-
-impl Default for UsageRoom {
-    fn default() -> Self {
-        let places = PermitPool::passed_calls(QUESTIONS_MAX, QUESTIONS_PER_CALLER_MAX);
-        Self { places, hosts: Semaphore::new(HOSTS_AT_ONCE) }
-    }
-}
 
 /// The fleet itself, as a caller.
 pub(super) fn fleet() -> Caller {
