@@ -117,6 +117,8 @@ fn usage_of_a_fleet_is_that_of_its_hosts_while_a_dag_moves() {
         let (acme, zeta) = (fleet.client(0, "tenant-acme"), fleet.client(1, "tenant-zeta"));
         let root = fleet.client(1, "operator-root");
         let host = fleet.served_once(&["web"]).await[0];
+        // A tenant sees intervals that begin after its creation.
+        tokio::time::sleep(Duration::from_secs(10)).await;
         let first = run(&acme).await;
         fleet.contexts();
         operator(&fleet, &format!("fleet host drain h{host}")).unwrap();
