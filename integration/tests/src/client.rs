@@ -18,6 +18,7 @@ use snic_api::v1::system_service_client::SystemServiceClient;
 use snic_api::v1::tenant_service_client::TenantServiceClient;
 use snic_api::v1::traffic_service_client::TrafficServiceClient;
 use snic_api::v1::upload_bitstream_request::Part;
+use snic_api::v1::usage_service_client::UsageServiceClient;
 use snic_api::v1::{self, Dag, Operation, operation};
 use snic_bitstream::catalogue::Catalogue;
 use snic_domain::{Bandwidth, DagName, DagSpec};
@@ -112,6 +113,11 @@ impl TestClient {
 
     pub fn bitstreams(&self) -> BitstreamServiceClient<Transport> {
         BitstreamServiceClient::new(self.transport.clone())
+    }
+
+    /// Usage and promises.
+    pub fn usage(&self) -> UsageServiceClient<Transport> {
+        UsageServiceClient::new(self.transport.clone())
     }
 
     /// The server itself.

@@ -10,6 +10,7 @@ mod hook;
 mod host_link;
 mod large_records;
 mod libvirt;
+mod metered;
 mod modules;
 mod operating;
 mod pages;

@@ -3,7 +3,7 @@
 use snic_domain::{DagId, NtTypeId, TenantId};
 
 use crate::key::{Remainders, UsageRates};
-use crate::meter::{ACCOUNT_NTS_MAX, Meter, UsageAmounts};
+use crate::meter::{ACCOUNT_NTS_MAX, Gap, Meter, UsageAmounts};
 use crate::month_usage::MonthUsage;
 use crate::pages::{IntervalLevel, UsageInterval, UsagePage};
 use crate::promise::{Outage, PromiseState, add_outage};
@@ -174,7 +174,24 @@ impl Account {
         }
     }
 
-    /// Millisecond up to which the promise of its DAG is charged, while there is one.
+    /// A tenant has stored so many bytes for so many milliseconds.
+    pub(crate) fn add_stored(&mut self, bytes: u64, millis: u64) {
+        let more = u128::from(bytes) * u128::from(millis);
+        let whole = carry(&mut self.saved.remainders.stored, more, 1_000);
+        self.add(Meter::Stored, whole);
+    }
+
+    /// Calls of a tenant were admitted.
+    pub(crate) const fn add_calls(&mut self, calls: u64) {
+        self.add(Meter::ApiCalls, calls);
+    }
+
+    /// Nobody counted for so many milliseconds.
+    pub(crate) fn add_silence(&mut self, millis: u64) {
+        self.add(Meter::Gap(Gap::NotRunning), millis.max(1));
+    }
+
+    /// Millisecond up to which the promise of its DAG, or what its tenant stores, is charged, while there is one.
     pub(crate) const fn promised_ms(&self) -> Option<u64> {
         self.saved.promised_ms
     }

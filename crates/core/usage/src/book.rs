@@ -2,6 +2,7 @@
 
 mod promises;
 mod spending;
+mod tenants;
 mod upkeep;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,6 +10,7 @@ use std::sync::Arc;
 
 use snic_domain::{CardId, DagId, DagUid, TenantId, Timestamp};
 
+use self::tenants::TenantAccount;
 use self::upkeep::SWEEP;
 use crate::account::Account;
 use crate::calendar::month;
@@ -99,6 +101,8 @@ pub struct Book {
     read_ms: BTreeMap<CardId, u64>,
     /// Money that tenants with a budget have spent this month.
     spending: Spending,
+    /// Accounts of tenants that have something without a card.
+    tenant_accounts: BTreeMap<TenantId, TenantAccount>,
 }
 
 fn open_page(key: &AccountKey, account: &Account, level: IntervalLevel) -> UsageWrite {
@@ -153,6 +157,10 @@ impl Book {
             if let (AccountPart::Dag(uid), Some(since_ms)) = (&key.part, account.promised_ms()) {
                 let (key, state) = (key.clone(), PromiseState::Unknown);
                 book.promises.insert(*uid, TrackedPromise { key, state, since_ms });
+            }
+            if let (AccountPart::Tenant(tenant, _), None) = (&key.part, account.ended()) {
+                let of = TenantAccount { key: key.clone(), bytes: 0 };
+                book.tenant_accounts.insert(tenant.clone(), of);
             }
             if !account.open().is_zero() {
                 book.opened.insert(key.clone());
@@ -283,7 +291,7 @@ impl Book {
             PlaceChange::Left(uid) => self.end(second(now), time, card, uid),
             PlaceChange::Loaded(uid, loads) => {
                 if let Some(part) = self.card(card).count_loads(uid, loads) {
-                    self.dirty.insert(AccountKey { card: card.clone(), part });
+                    self.dirty.insert(AccountKey::on(card, part));
                 }
             }
         }
@@ -297,14 +305,14 @@ impl Book {
         (name, rates): (DagOnCard, UsageRates),
     ) {
         let DagOnCard { tenant, dag, uid } = name;
-        let own = AccountKey { card: card.clone(), part: AccountPart::Dag(uid) };
+        let own = AccountKey::on(card, AccountPart::Dag(uid));
         let has_room = self.ended.get(&tenant).is_none_or(|ended| *ended < ENDED_ACCOUNTS_MAX);
         let is_own = has_room || self.accounts.contains_key(&own);
         let (part, dag) = match is_own {
             true => (own.part, Some(dag)),
             false => (AccountPart::Rest(tenant.clone()), None),
         };
-        let key = AccountKey { card: card.clone(), part: part.clone() };
+        let key = AccountKey::on(card, part.clone());
         let was_ended = self.accounts.get(&key).is_some_and(|account| account.ended().is_some());
         self.count_ended(&tenant, was_ended, false);
         match self.accounts.get_mut(&key) {
@@ -322,7 +330,7 @@ impl Book {
         let charged = self.card(card).charge(time, uid, None);
         let Some(part) = charged.as_ref().map(|charged| charged.account.clone()) else { return };
         self.charge(card, charged);
-        let key = AccountKey { card: card.clone(), part };
+        let key = AccountKey::on(card, part);
         if let (AccountPart::Dag(_), Some(account)) = (&key.part, self.accounts.get_mut(&key)) {
             account.end(second);
             self.sweeps.set(&key, Some(0));
@@ -441,7 +449,7 @@ impl Book {
 
     fn charge(&mut self, card: &CardId, charged: impl IntoIterator<Item = Charged>) {
         for Charged { account, amounts, nanos, rates } in charged {
-            let key = AccountKey { card: card.clone(), part: account };
+            let key = AccountKey::on(card, account);
             if let Some(account) = self.accounts.get_mut(&key) {
                 account.add_all(&amounts);
                 account.add_time(nanos, &rates);
@@ -457,7 +465,7 @@ impl Book {
     fn write_all(&mut self, card: &CardId) {
         self.dirty_cards.insert(card.clone());
         let parts = self.card(card).accounts().cloned().collect::<Vec<_>>();
-        let keys = parts.into_iter().map(|part| AccountKey { card: card.clone(), part });
+        let keys = parts.into_iter().map(|part| AccountKey::on(card, part));
         self.dirty.extend(keys);
     }
 
@@ -490,6 +498,7 @@ impl Book {
         self.due = if is_ahead { second + interval + CATCH_UP } else { end + interval };
         self.writes.push(UsageWrite::Put(UsageRecord::Closed(end)));
         self.charge_promises(now);
+        self.charge_all_stored(now);
         let cards: Vec<CardId> = self.cards.keys().cloned().collect();
         for card in &cards {
             let charged = self.card(card).charge_all(now);
@@ -537,7 +546,7 @@ impl Book {
         for key in std::mem::take(&mut self.dirty) {
             let Some(account) = self.accounts.get_mut(&key) else { continue };
             let mut rows = Vec::new();
-            if let Some(card) = self.cards.get_mut(&key.card) {
+            if let Some(card) = key.card.as_ref().and_then(|card| self.cards.get_mut(card)) {
                 // The counters that a row's record says were taken in, and the amounts of its account, are of one moment.
                 account.add_all(&card.take_pending(&key.part));
                 rows = card.rows_of(&key.part);
@@ -545,11 +554,12 @@ impl Book {
             if !account.open().is_zero() {
                 self.opened.insert(key.clone());
             }
-            for row in rows {
-                writes.push(UsageWrite::Put(UsageRecord::Row(key.card.clone(), row)));
+            if let Some(card) = &key.card {
+                let rows = rows.into_iter().map(|row| UsageRecord::Row(card.clone(), row));
+                writes.extend(rows.map(UsageWrite::Put));
+                // Times of rows are of the card's time, and its cycles say how far that had come.
+                self.dirty_cards.insert(card.clone());
             }
-            // Times of rows are of the card's time, and its cycles say how far that had come.
-            self.dirty_cards.insert(key.card.clone());
             writes.push(UsageWrite::Put(UsageRecord::Account(key, account.saved().clone())));
         }
         for id in std::mem::take(&mut self.dirty_cards) {
@@ -573,7 +583,7 @@ impl Book {
     /// UsageAmounts of one account since the last close.
     pub fn open(&mut self, key: &AccountKey) -> UsageAmounts {
         let Some(account) = self.accounts.get_mut(key) else { return UsageAmounts::ZERO };
-        if let Some(card) = self.cards.get_mut(&key.card) {
+        if let Some(card) = key.card.as_ref().and_then(|card| self.cards.get_mut(card)) {
             account.add_all(&card.take_pending(&key.part));
         }
         if !account.open().is_zero() {

@@ -139,6 +139,7 @@ impl CardBook {
                 self.rows.get(number..=number).unwrap_or_default()
             }
             AccountPart::Rest(_) => &self.rows,
+            AccountPart::Tenant(..) => &[],
         };
         rows.iter().filter_map(Row::saved).filter(|row| row.account == *part).collect()
     }
@@ -254,6 +255,7 @@ impl CardBook {
                 self.rows.get_mut(number..=number).unwrap_or_default()
             }
             AccountPart::Rest(_) => &mut self.rows,
+            AccountPart::Tenant(..) => &mut [],
         };
         let owners = rows.iter_mut().filter_map(|row| row.owner.as_mut());
         for owner in owners.filter(|owner| owner.account == *part) {

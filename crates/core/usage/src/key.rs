@@ -9,13 +9,20 @@ use snic_domain::{CardId, DagUid, NtTypeId, TenantId};
 /// Names an account.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct AccountKey {
-    /// The card that was used.
-    pub card: CardId,
-    /// User of the card.
+    /// The card that was used; `None` for what a tenant uses without one.
+    pub card: Option<CardId>,
+    /// User of the card, or of the host.
     pub part: AccountPart,
 }
 
-/// User of a card.
+impl AccountKey {
+    /// Account of a user of a card.
+    pub(crate) fn on(card: &CardId, part: AccountPart) -> Self {
+        Self { card: Some(card.clone()), part }
+    }
+}
+
+/// User of a card, or of the host.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AccountPart {
@@ -23,6 +30,8 @@ pub enum AccountPart {
     Dag(DagUid),
     /// DAGs of a tenant beyond those that have accounts of their own.
     Rest(TenantId),
+    /// A tenant itself, since it was created in this second: another one may have had its name before.
+    Tenant(TenantId, u64),
 }
 
 fn is_zero<T: Default + PartialEq>(amount: &T) -> bool {
@@ -100,4 +109,7 @@ pub(crate) struct Remainders {
     /// Instances × nanoseconds, below a million, by meter of NTs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nts: Vec<u64>,
+    /// Bytes × milliseconds, below 1,000.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub stored: u64,
 }

@@ -24,6 +24,10 @@ pub enum MeterUnit {
     MebibyteMilliseconds,
     /// Loads of regions.
     Loads,
+    /// Calls of the API.
+    Calls,
+    /// Bytes, times seconds.
+    ByteSeconds,
 }
 
 impl MeterUnit {
@@ -37,6 +41,8 @@ impl MeterUnit {
             Self::AreaSeconds => "ppm·s",
             Self::MebibyteMilliseconds => "MiB·ms",
             Self::Loads => "loads",
+            Self::Calls => "calls",
+            Self::ByteSeconds => "B·s",
         }
     }
 }
@@ -56,17 +62,21 @@ pub enum Gap {
     FirstReading,
     /// The row was given to the next DAG before the last packets of the one before were counted: some may be in the other's amounts.
     RowReused,
+    /// The daemon did not run, or died before it had stored what it counted: calls in this time are missing, and nothing is charged for what was
+    /// stored in it.
+    NotRunning,
 }
 
 impl Gap {
     /// All reasons, in the order of their meters.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Late,
         Self::CardRestarted,
         Self::CountersBack,
         Self::CountersJumped,
         Self::FirstReading,
         Self::RowReused,
+        Self::NotRunning,
     ];
 
     /// Name for people and files.
@@ -78,6 +88,7 @@ impl Gap {
             Self::CountersJumped => "gap_counters_jumped",
             Self::FirstReading => "gap_first_reading",
             Self::RowReused => "gap_row_reused",
+            Self::NotRunning => "gap_not_running",
         }
     }
 }
@@ -117,6 +128,10 @@ pub enum Meter {
     PromiseTime,
     /// Time of that in which nobody could see whether it was kept.
     PromiseUnknown,
+    /// Calls of the API that were admitted.
+    ApiCalls,
+    /// Bytes of bitstreams that are stored × time.
+    Stored,
     /// Instances of NTs of one type × time: of the type with this number in the account's list, or of those that have none.
     Nt(u8),
 }
@@ -132,13 +147,15 @@ const PLAIN: [Meter; 7] = [
     Meter::PacketsServed,
 ];
 /// Meters that came after those of gaps.
-const LATER: [Meter; 6] = [
+const LATER: [Meter; 8] = [
     Meter::Area,
     Meter::Memory,
     Meter::Loads,
     Meter::Functions,
     Meter::PromiseTime,
     Meter::PromiseUnknown,
+    Meter::ApiCalls,
+    Meter::Stored,
 ];
 const CAUSES: usize = DropCause::ALL.len();
 /// First number of a broken promise: room for more causes of drops before it.
@@ -147,7 +164,7 @@ const FIRST_BROKEN: usize = 24;
 const FIRST_GAP: usize = 32;
 /// First number of the later ones: room for more gaps before it.
 const FIRST_LATER: usize = 40;
-/// First number of NTs: room for more meters before it.
+/// First number of NTs: there is no more room before it. Numbers that are free are left of causes and gaps.
 const FIRST_NT: usize = 48;
 /// Meters of NTs: the last one is of all types that have no number in the account's list.
 const NTS: usize = 16;
@@ -191,6 +208,8 @@ impl Meter {
             Self::Functions => LATER_AT + 3,
             Self::PromiseTime => LATER_AT + 4,
             Self::PromiseUnknown => LATER_AT + 5,
+            Self::ApiCalls => LATER_AT + 6,
+            Self::Stored => LATER_AT + 7,
             Self::Nt(nt) if (nt as usize) < NTS => NTS_AT + nt as usize,
             Self::Nt(_) => METERS - 1,
         }
@@ -206,7 +225,9 @@ impl Meter {
             | Self::Loads
             | Self::Functions
             | Self::PromiseTime
-            | Self::PromiseUnknown => FIRST_LATER + self.index() - LATER_AT,
+            | Self::PromiseUnknown
+            | Self::ApiCalls
+            | Self::Stored => FIRST_LATER + self.index() - LATER_AT,
             Self::Nt(_) => FIRST_NT + self.index() - NTS_AT,
             other => other.index(),
         }
@@ -240,6 +261,8 @@ impl Meter {
             Self::Area => MeterUnit::AreaSeconds,
             Self::Memory => MeterUnit::MebibyteMilliseconds,
             Self::Loads => MeterUnit::Loads,
+            Self::ApiCalls => MeterUnit::Calls,
+            Self::Stored => MeterUnit::ByteSeconds,
             Self::Promised => MeterUnit::Kilobits,
             Self::BytesIn | Self::BytesServed => MeterUnit::Bytes,
             Self::PacketsIn | Self::PacketsServed | Self::Dropped(_) => MeterUnit::Packets,

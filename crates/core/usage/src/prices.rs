@@ -89,7 +89,7 @@ macro_rules! meter {
 }
 
 /// All meters that can have a price, but those of NT types.
-const METERS: [PricedMeter; 11] = [
+const METERS: [PricedMeter; 13] = [
     meter!("dag_seconds", "Time on a card", "DAG-Seconds", 3, Life),
     meter!("promised_gigabits", "Guaranteed bandwidth", "Gb", 6, Promised),
     meter!("region_seconds", "Regions", "Region-Seconds", 3, Regions),
@@ -101,6 +101,8 @@ const METERS: [PricedMeter; 11] = [
     meter!("memory_mebibyte_seconds", "On-board memory", "MiB-Seconds", 3, Memory),
     meter!("loads", "Loads of regions", "Loads", 0, Loads),
     meter!("function_seconds", "Functions of machines", "Function-Seconds", 3, Functions),
+    meter!("thousand_api_calls", "Calls of the API", "1000 Calls", 3, ApiCalls),
+    meter!("stored_gigabyte_seconds", "Bitstreams stored", "GB-Seconds", 9, Stored),
 ];
 
 /// Prices that are in force from a time on.

@@ -68,7 +68,8 @@ pub struct SavedAccount {
     /// NT types that it counts by themselves; it never loses one, for its pages name them by their place.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nts: Vec<NtTypeId>,
-    /// Millisecond since 1970 up to which the promise of its DAG is charged, while there is one.
+    /// Millisecond since 1970 up to which the promise of its DAG is charged, while there is one; of a tenant's own account, up to which what it
+    /// stores is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promised_ms: Option<u64>,
     /// The latest outages, the last one last.
@@ -101,6 +102,8 @@ pub enum UsageKey {
 
 /// Before the keys of all records of the book but full pages: what it continues from.
 const OPEN: &str = "usage-open/";
+/// In place of a card in the keys of accounts without one; no card has this name.
+const NO_CARD: &str = "-";
 /// Before the keys of full pages. The book never reads them back.
 pub(crate) const FULL: &str = "usage/";
 
@@ -147,11 +150,18 @@ fn parse_level(letter: &str) -> Option<IntervalLevel> {
 /// The account that a text begins with, and what follows behind it.
 fn parse_account(text: &str) -> Option<(AccountKey, &str)> {
     let mut parts = text.splitn(4, '/');
-    let card = CardId::new(parts.next()?).ok()?;
+    let card = match parts.next()? {
+        NO_CARD => None,
+        card => Some(CardId::new(card).ok()?),
+    };
     let (kind, name) = (parts.next()?, parts.next()?);
     let part = match kind {
         "dag" => AccountPart::Dag(DagUid::from_raw(u32::from_str_radix(name, 16).ok()?)),
         "rest" => AccountPart::Rest(TenantId::new(name).ok()?),
+        "tenant" => {
+            let (tenant, born) = name.split_once('@')?;
+            AccountPart::Tenant(TenantId::new(tenant).ok()?, born.parse().ok()?)
+        }
         _ => return None,
     };
     Some((AccountKey { card, part }, parts.next().unwrap_or_default()))
@@ -159,9 +169,11 @@ fn parse_account(text: &str) -> Option<(AccountKey, &str)> {
 
 impl fmt::Display for AccountKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let card = self.card.as_ref().map_or(NO_CARD, CardId::as_str);
         match &self.part {
-            AccountPart::Dag(uid) => write!(f, "{}/dag/{:08x}", self.card, uid.raw()),
-            AccountPart::Rest(tenant) => write!(f, "{}/rest/{tenant}", self.card),
+            AccountPart::Dag(uid) => write!(f, "{card}/dag/{:08x}", uid.raw()),
+            AccountPart::Rest(tenant) => write!(f, "{card}/rest/{tenant}"),
+            AccountPart::Tenant(tenant, born) => write!(f, "{card}/tenant/{tenant}@{born}"),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod promises;
 mod spending;
+mod tenants;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -59,7 +60,7 @@ fn rates(promised: u64) -> UsageRates {
 }
 
 fn key_of(uid: DagUid) -> AccountKey {
-    AccountKey { card: card(), part: AccountPart::Dag(uid) }
+    AccountKey::on(&card(), AccountPart::Dag(uid))
 }
 
 /// Content of a store: values as JSON, so that each record is written and read back.
@@ -739,6 +740,9 @@ fn numbers_of_meters_stay() {
         (43, "Functions"),
         (44, "PromiseTime"),
         (45, "PromiseUnknown"),
+        (38, "Gap(NotRunning)"),
+        (46, "ApiCalls"),
+        (47, "Stored"),
     ];
     for (number, name) in known {
         assert_eq!(of(number), Some(name));

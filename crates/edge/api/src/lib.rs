@@ -17,6 +17,7 @@ pub mod render;
 pub mod replies;
 pub mod text;
 pub mod trace_parent;
+pub mod usage;
 pub mod words;
 
 /// Messages, clients and servers generated from `proto/snic/control/v1`, whose comments are their

@@ -9,6 +9,7 @@
 //! ```
 
 pub mod authorization;
+pub mod call_counts;
 mod call_slots;
 mod clock;
 pub mod configurations;

@@ -10,6 +10,7 @@ use snic_audit::AuditLog;
 
 use crate::access::Methods;
 use crate::authorization::Authorization;
+use crate::call_counts::CallCounts;
 use crate::identity::{TrustDomain, UnixPeers};
 
 /// Longest wait of `WaitOperation`, whatever the caller asks for.
@@ -37,6 +38,8 @@ pub struct FrontSettings {
     pub audit: Option<AuditLog>,
     /// The authorization policies, which may be replaced while the server runs.
     pub authorization: Authorization,
+    /// Where admitted calls of tenants are counted; nowhere if `None`.
+    pub calls: Option<CallCounts>,
 }
 
 impl FrontSettings {
@@ -52,6 +55,7 @@ impl FrontSettings {
             limits: Limits::default(),
             audit: None,
             authorization: Authorization::default(),
+            calls: None,
         }
     }
 }

@@ -15,7 +15,7 @@ use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider};
 use prometheus::{Registry, TextEncoder};
 
 use crate::logs::{ExportLayer, Sender};
-use crate::{InvalidLog, metrics};
+use crate::{InvalidLog, metrics, openmetrics};
 
 /// Time limit of one export.
 const EXPORT_MAX: Duration = Duration::from_secs(5);
@@ -40,6 +40,9 @@ pub struct Telemetry {
     tracer: Option<SdkTracerProvider>,
     lines: Option<Sender>,
 }
+
+/// The content type of Prometheus' text format.
+const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 fn failed(error: impl std::error::Error) -> InvalidLog {
     InvalidLog::Export(error.to_string())
@@ -96,10 +99,14 @@ impl Telemetry {
         self.lines.as_ref().map(Sender::layer)
     }
 
-    /// All metrics in Prometheus' text format.
-    pub fn exposition(&self) -> String {
+    /// All metrics in the text format that a request prefers by its header `accept`, OpenMetrics or Prometheus', with its content type.
+    pub fn exposition(&self, accept: Option<&str>) -> (&'static str, String) {
+        let families = self.registry.gather();
+        if openmetrics::is_preferred(accept.unwrap_or_default()) {
+            return (openmetrics::FORMAT, openmetrics::exposition(&families));
+        }
         // Encoding fails only for an inconsistent family, which would be a defect of the library.
-        TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap_or_default()
+        (FORMAT, TextEncoder::new().encode_to_string(&families).unwrap_or_default())
     }
 
     /// Exports the rest and stops. Blocks: not for an async thread.

@@ -8,6 +8,7 @@
 mod export;
 mod logs;
 pub mod metrics;
+mod openmetrics;
 mod process;
 mod tail;
 mod text;

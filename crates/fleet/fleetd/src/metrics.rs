@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::http::HeaderMap;
 use axum::routing::get;
 use snic_fleet::protocol::{FleetGauges, HostCondition};
 use snic_telemetry::metrics::{
@@ -12,9 +13,6 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::runner::{Leadership, RunnerHandle};
-
-/// The content type of the text format.
-const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Gauges of the leader, in the words of metrics.
 fn gauges(of: &FleetGauges) -> LeaderGauges {
@@ -49,7 +47,7 @@ impl MetricsPage {
     /// Serves `/metrics` until `stopping`.
     pub(crate) async fn serve(self, replica: RunnerHandle, mut stopping: watch::Receiver<bool>) {
         let Self { listener, telemetry } = self;
-        let page = move || {
+        let page = move |headers: HeaderMap| {
             let refusal = replica.refusal();
             let leads = *replica.leadership().borrow() == Leadership::Own;
             let reason = refusal.as_ref().map(|of| of.reason.as_str());
@@ -59,7 +57,9 @@ impl MetricsPage {
             readings.extend(revocation_readings());
             readings.push(audit_reading());
             publish(readings);
-            std::future::ready(([("content-type", FORMAT)], telemetry.exposition()))
+            let accept = headers.get("accept").and_then(|accept| accept.to_str().ok());
+            let (format, text) = telemetry.exposition(accept);
+            std::future::ready(([("content-type", format)], text))
         };
         let router = axum::Router::new().route("/metrics", get(page));
         let stopped = async move {

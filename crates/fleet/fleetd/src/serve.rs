@@ -15,6 +15,7 @@ use snic_api::v1::dag_service_server::DagServiceServer;
 use snic_api::v1::network_task_service_server::NetworkTaskServiceServer;
 use snic_api::v1::operation_service_server::OperationServiceServer;
 use snic_api::v1::tenant_service_server::TenantServiceServer;
+use snic_api::v1::usage_service_server::UsageServiceServer;
 use snic_api::{ERROR_DETAILS_DESCRIPTOR_SET, FILE_DESCRIPTOR_SET, FLEET_DESCRIPTOR_SET};
 use snic_front::page::operators_only;
 use snic_front::settings::FrontSettings;
@@ -233,13 +234,14 @@ async fn knows_a_leader(handle: &RunnerHandle) -> bool {
 }
 
 /// Names of the services, for health checks.
-const SERVICES: [&str; 11] = [
+const SERVICES: [&str; 12] = [
     "",
     "snic.control.v1.BitstreamService",
     "snic.control.v1.DagService",
     "snic.control.v1.NetworkTaskService",
     "snic.control.v1.OperationService",
     "snic.control.v1.TenantService",
+    "snic.control.v1.UsageService",
     "snic.fleet.v1.FleetService",
     "snic.fleet.v1.HostLinkService",
     "snic.fleet.v1.PolicyService",
@@ -275,6 +277,7 @@ fn routes(
         )
         .add_service(OperationServiceServer::new(services.clone()).max_decoding_message_size(most))
         .add_service(TenantServiceServer::new(services.clone()).max_decoding_message_size(most))
+        .add_service(UsageServiceServer::new(services.clone()).max_decoding_message_size(most))
         .add_service(PolicyServiceServer::new(services.clone()).max_decoding_message_size(most))
         .add_service(ProjectServiceServer::new(services.clone()).max_decoding_message_size(most))
         .add_service(FleetServiceServer::new(services).max_decoding_message_size(most));

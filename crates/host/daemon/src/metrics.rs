@@ -5,15 +5,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::routing::get;
 use snic_server::CardLinks;
 use snic_server::shell::ControlPlane;
 use snic_telemetry::{METRICS_INTERVAL, Telemetry};
 use tokio::task::JoinHandle;
-
-/// The content type of the text format.
-const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Refreshes the metrics that are pushed, until the task is aborted: twice per push interval, so that
 /// no value is pushed twice.
@@ -34,9 +31,13 @@ pub async fn start(
 ) -> Result<JoinHandle<()>> {
     let listener = tokio::net::TcpListener::bind(address);
     let listener = listener.await.with_context(|| format!("telemetry.prometheus: {address}"))?;
-    let page = move || async move {
+    let page = move |headers: HeaderMap| async move {
         match snic_server::observe::refresh(&plane, &links).await {
-            Ok(()) => Ok(([("content-type", FORMAT)], telemetry.exposition())),
+            Ok(()) => {
+                let accept = headers.get("accept").and_then(|accept| accept.to_str().ok());
+                let (format, text) = telemetry.exposition(accept);
+                Ok(([("content-type", format)], text))
+            }
             Err(error) => Err((StatusCode::SERVICE_UNAVAILABLE, error.to_string())),
         }
     };

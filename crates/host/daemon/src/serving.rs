@@ -124,7 +124,7 @@ pub fn diagnostics(settings: &Settings, telemetry: Option<&Arc<Telemetry>>) -> D
         version: env!("CARGO_PKG_VERSION").to_owned(),
         start_time: Some(started),
         settings: settings.clone(),
-        metrics: telemetry.upgrade().map_or(String::new(), |found| found.exposition()),
+        metrics: telemetry.upgrade().map_or(String::new(), |found| found.exposition(None).1),
         log_lines: snic_telemetry::last_lines(),
         commit: host::COMMIT.to_owned(),
         operating_system: host::operating_system(),

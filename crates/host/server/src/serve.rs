@@ -2,10 +2,12 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use snic_api::v1;
 use snic_api::{ERROR_DETAILS_DESCRIPTOR_SET, FILE_DESCRIPTOR_SET};
 use snic_front::access::CONTROL;
+use snic_front::call_counts::CallCounts;
 use snic_front::page::operators_only;
 use snic_front::settings::{FrontSettings, Limits};
 use snic_front::uploads::CHUNK_BYTES_MAX;
@@ -20,6 +22,8 @@ use crate::services::Services;
 use crate::settings::{ServerSettings, WebSettings};
 use crate::shell::ControlPlane;
 
+/// Interval at which calls are counted: those of so long are lost with the daemon.
+const CALLS_EVERY: Duration = Duration::from_secs(1);
 /// Encoding overhead of an upload's chunk.
 const CHUNK_OVERHEAD_BYTES: usize = 64;
 
@@ -115,10 +119,15 @@ impl Bound {
         let page = self.page(&services, &stopping);
         let (health, routes) = routes(services, &self.settings)?;
         self.settings.passed_calls.serve(routes.clone(), &self.settings.front);
+        let checked = plane.clone();
         let watched = tokio::spawn(async move {
-            watch_health(&SERVICES, || plane.answers(), health, stopping).await;
+            watch_health(&SERVICES, || checked.answers(), health, stopping).await;
         });
+        let counting = self.settings.front.calls.clone().unwrap_or_default();
+        let counted = tokio::spawn(count_calls(plane.clone(), counting.clone()));
         let result = self.front.serve(routes, shutdown).await;
+        counted.abort();
+        plane.count_calls(counting.take(), true);
         // It ends by itself; a panic has printed its own message.
         let _ = watched.await;
         if let Some(page) = page {
@@ -145,6 +154,15 @@ impl Bound {
         let authorize = operators_only(domain, authorization, CONTROL, &PAGE_METHODS);
         let (services, stopping) = (services.clone(), stopping.clone());
         Some(tokio::spawn(page.serve(services, Arc::new(authorize), limits, stopping)))
+    }
+}
+
+/// Hands the numbers of admitted calls to the controller, once a second, which stores them with the next close of usage.
+async fn count_calls(plane: ControlPlane, calls: CallCounts) {
+    let mut ticks = tokio::time::interval(CALLS_EVERY);
+    loop {
+        ticks.tick().await;
+        plane.count_calls(calls.take(), false);
     }
 }
 

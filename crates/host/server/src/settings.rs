@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use snic_api::v1;
 use snic_front::access::CONTROL;
+use snic_front::call_counts::CallCounts;
 use snic_front::gate::PassedCalls;
 use snic_front::identity::TrustDomain;
 use snic_front::settings::FrontSettings;
@@ -35,7 +36,10 @@ impl ServerSettings {
     /// Default settings without listeners.
     pub fn new(trust_domain: TrustDomain, upload_check: UploadCheck) -> Self {
         Self {
-            front: FrontSettings::new(trust_domain, CONTROL),
+            front: FrontSettings {
+                calls: Some(CallCounts::default()),
+                ..FrontSettings::new(trust_domain, CONTROL)
+            },
             web: None,
             upload_check,
             card_links: CardLinks::default(),

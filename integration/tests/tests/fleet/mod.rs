@@ -20,6 +20,7 @@ pub mod rig;
 mod signatures;
 mod top;
 mod upgrade;
+mod usage;
 mod workload;
 
 use std::time::{Duration, Instant};

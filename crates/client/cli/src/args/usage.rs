@@ -44,7 +44,10 @@ pub struct UsageQuery {
     /// Only of this DAG: DAG or TENANT/DAG
     #[arg(long, value_name = "DAG")]
     pub dag: Option<String>,
-    /// Only of this card
+    /// Only of tenants that are in this project of a fleet now
+    #[arg(long, value_name = "PROJECT")]
+    pub project: Option<String>,
+    /// Only of this card; of a fleet, HOST/CARD
     #[arg(long, value_name = "CARD")]
     pub card: Option<String>,
     #[command(flatten)]
@@ -52,6 +55,13 @@ pub struct UsageQuery {
     /// Group to add up
     #[arg(long, value_enum, default_value_t = UsageBy::Dag)]
     pub by: UsageBy,
+}
+
+impl UsageQuery {
+    /// All usage, in one step.
+    pub fn of_all(by: UsageBy) -> Self {
+        Self { of: None, dag: None, project: None, card: None, time: UsageTime::default(), by }
+    }
 }
 
 /// A range of time, and the steps in it.
@@ -116,6 +126,9 @@ pub struct UsageSlo {
     /// Tenant, or TENANT/DAG; without it, a line for each tenant
     #[arg(value_name = "TENANT[/DAG]")]
     pub account: Option<String>,
+    /// Print comma-separated values, whatever --output says
+    #[arg(long)]
+    pub csv: bool,
     #[command(flatten)]
     pub options: SloOptions,
 }
@@ -188,6 +201,8 @@ pub enum UsageBy {
     Tenant,
     /// Each tenant on each card
     Card,
+    /// Each project of a fleet
+    Project,
 }
 
 impl From<UsageBy> for UsageGrouping {
@@ -196,6 +211,7 @@ impl From<UsageBy> for UsageGrouping {
             UsageBy::Dag => Self::Dag,
             UsageBy::Tenant => Self::Tenant,
             UsageBy::Card => Self::Card,
+            UsageBy::Project => Self::Project,
         }
     }
 }

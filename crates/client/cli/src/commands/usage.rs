@@ -4,7 +4,11 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use prost_types::Timestamp;
-use snic_api::v1::{GetSloRequest, GetUsageRequest, ListUsageRequest, UsageEntry, UsageGrouping};
+use snic_api::usage::slo_of_sum;
+use snic_api::v1::{
+    GetSloRequest, GetSloResponse, GetUsageRequest, ListUsageRequest, UnreachableHost, UsageEntry,
+    UsageGrouping,
+};
 use snic_bitstream::signature::PublicKey;
 use snic_client::lists::PAGE_SIZE;
 use snic_client::output::slo as slo_views;
@@ -23,13 +27,11 @@ pub async fn run(session: &mut CliSession, options: UsageOptions) -> Result<(), 
     match options.verb {
         Some(UsageVerb::Export(export)) => write(session, export).await,
         Some(UsageVerb::Get(get)) => show(session, get).await,
-        Some(UsageVerb::Slo(UsageSlo { account, options })) => {
-            promises(session, account, &options).await
-        }
+        Some(UsageVerb::Slo(of)) => promises(session, of).await,
         Some(UsageVerb::Statement(of)) => state(session, of).await,
         Some(UsageVerb::Verify(signed)) => verify(&signed),
         None => {
-            let usage = entries(session, &options.query, range(&options.query)?).await?;
+            let usage = entries(session, &options.query, range(&options.query)?).await?.usage;
             session.output.many(&usage, views::table)
         }
     }
@@ -53,29 +55,35 @@ async fn show(session: &mut CliSession, get: UsageGet) -> Result<(), Failure> {
 /// Shows how far the promises of one account were kept, or those of each tenant.
 async fn promises(
     session: &mut CliSession,
-    account: Option<String>,
-    options: &SloOptions,
+    UsageSlo { account, csv, options }: UsageSlo,
 ) -> Result<(), Failure> {
     if let Some(account) = account {
         let own = session.tenant()?;
         let name = account_name(&account, own.as_deref())?;
-        return slo(session, name, options).await;
+        if csv {
+            let promises = [get_slo(session, name, &options).await?];
+            return session.output.raw(export::promises_csv(&promises).as_bytes());
+        }
+        return slo(session, name, &options).await;
     }
     let at = |moment: Option<Moment>| moment.map(|Moment(at)| seconds(at));
     let to = at(options.to);
     let month = to.unwrap_or_else(|| seconds(SystemTime::now())).saturating_sub(30 * 86_400);
     let from = at(options.from).unwrap_or(month / 3_600 * 3_600);
     let (from, to) = (Some(timestamp(from)), to.map(timestamp));
-    let query = UsageQuery {
-        of: None,
-        dag: None,
-        card: None,
-        time: UsageTime::default(),
-        by: UsageBy::Tenant,
-    };
     let range = UsageRange { from, to, step_seconds: 0 };
-    let usage = entries(session, &query, range).await?;
+    let usage = entries(session, &UsageQuery::of_all(UsageBy::Tenant), range).await?.usage;
     let objective = options.objective.map(|ObjectivePpm(ppm)| ppm);
+    if csv {
+        let with_promise = usage.into_iter().filter(|entry| entry.promise_ms > 0);
+        let promises: Vec<GetSloResponse> = with_promise
+            .map(|entry| GetSloResponse {
+                name: entry.tenant.clone(),
+                ..slo_of_sum(entry, objective.unwrap_or_default())
+            })
+            .collect();
+        return session.output.raw(export::promises_csv(&promises).as_bytes());
+    }
     session.output.many(&usage, |usage, style| slo_views::report(usage, objective, style))
 }
 
@@ -85,6 +93,15 @@ pub(super) async fn slo(
     name: String,
     options: &SloOptions,
 ) -> Result<(), Failure> {
+    let reply = get_slo(session, name, options).await?;
+    session.output.one(&reply, slo_views::slo)
+}
+
+async fn get_slo(
+    session: &mut CliSession,
+    name: String,
+    options: &SloOptions,
+) -> Result<GetSloResponse, Failure> {
     let at = |moment: Option<Moment>| moment.map(|Moment(at)| timestamp(seconds(at)));
     let request = GetSloRequest {
         name,
@@ -92,8 +109,7 @@ pub(super) async fn slo(
         end_time: at(options.to),
         objective_ppm: options.objective.map_or(0, |ObjectivePpm(ppm)| ppm),
     };
-    let reply = call!(session.client()?, usage.get_slo, request)?;
-    session.output.one(&reply, slo_views::slo)
+    call!(session.client()?, usage.get_slo, request)
 }
 
 /// Name of the resource of a tenant, or of a DAG as TENANT/DAG.
@@ -116,14 +132,8 @@ async fn state(session: &mut CliSession, statement: DayStatement) -> Result<(), 
         to: Some(timestamp(charged.to)),
         step_seconds: charged.step,
     };
-    let query = UsageQuery {
-        of: Some(of),
-        dag: None,
-        card: None,
-        time: UsageTime::default(),
-        by: UsageBy::Dag,
-    };
-    let usage = entries(session, &query, range).await?;
+    let query = UsageQuery { of: Some(of), ..UsageQuery::of_all(UsageBy::Dag) };
+    let usage = entries(session, &query, range).await?.complete()?;
     session.output.raw(export::statement(&tenant, day, &usage).as_bytes())
 }
 
@@ -167,10 +177,10 @@ async fn write(session: &mut CliSession, export: UsageExport) -> Result<(), Fail
     let range = range(&export.query)?;
     if export.format == UsageFormat::Parquet {
         let write = parquet_writer()?;
-        let usage = entries(session, &export.query, range).await?;
+        let usage = entries(session, &export.query, range).await?.usage;
         return session.output.raw(&write(&usage)?);
     }
-    let usage = entries(session, &export.query, range).await?;
+    let usage = entries(session, &export.query, range).await?.usage;
     session.output.raw(export::csv(&usage).as_bytes())
 }
 
@@ -231,7 +241,7 @@ async fn charges(
         to: Some(timestamp(charged.to)),
         step_seconds: charged.step,
     };
-    let usage = entries(session, query, range).await?;
+    let usage = entries(session, query, range).await?.complete()?;
     let charges = export::Charges::new(&usage, &prices, charged).map_err(in_file)?;
     write(&charges)
 }
@@ -278,16 +288,40 @@ fn range(query: &UsageQuery) -> Result<UsageRange, Failure> {
     UsageRange::new(&query.time)
 }
 
+/// Usage of a range.
+struct ListedUsage {
+    usage: Vec<UsageEntry>,
+    unreachable: Vec<UnreachableHost>,
+}
+
+impl ListedUsage {
+    /// The entries, which somebody may be charged for.
+    ///
+    /// # Errors
+    /// Hosts of the fleet did not answer: something is missing.
+    fn complete(self) -> Result<Vec<UsageEntry>, Failure> {
+        let Some(UnreachableHost { host, reason }) = self.unreachable.first() else {
+            return Ok(self.usage);
+        };
+        let of = if host.is_empty() { "a host of the fleet" } else { host };
+        let what = format!("{of} did not answer, so its usage is missing: {reason}");
+        let hint =
+            "try again when all hosts answer; --format csv exports what there is, with the gap";
+        Err(Failure::usage(what, hint))
+    }
+}
+
 /// All entries of a range.
 async fn entries(
     session: &mut CliSession,
     query: &UsageQuery,
     range: UsageRange,
-) -> Result<Vec<UsageEntry>, Failure> {
+) -> Result<ListedUsage, Failure> {
     let tenant = query.of.as_deref().map(names::tenant).transpose()?;
     let own = session.tenant()?;
     let dag = query.dag.as_deref().map(|dag| names::dag(dag, own.as_deref())).transpose()?;
-    let card = query.card.as_deref().map(names::card).transpose()?;
+    let card = query.card.as_deref().map(card_name).transpose()?;
+    let project = query.project.as_deref().map(project_name).unwrap_or_default();
     let request = ListUsageRequest {
         page_size: PAGE_SIZE,
         tenant: tenant.unwrap_or_default(),
@@ -297,20 +331,37 @@ async fn entries(
         end_time: range.to,
         step_seconds: range.step_seconds,
         by: UsageGrouping::from(query.by).into(),
+        project,
         ..Default::default()
     };
     let client = session.client()?;
-    let mut usage: Vec<UsageEntry> = Vec::new();
+    let mut listed = ListedUsage { usage: Vec::new(), unreachable: Vec::new() };
     let mut page_token = String::new();
     loop {
         let request = ListUsageRequest { page_token, ..request.clone() };
         let reply = call!(client, usage.list_usage, request)?;
-        usage.extend(reply.usage);
+        listed.usage.extend(reply.usage);
+        listed.unreachable.extend(reply.unreachable_hosts);
         page_token = reply.next_page_token;
         if page_token.is_empty() {
-            return Ok(usage);
+            return Ok(listed);
         }
     }
+}
+
+/// Name of a card; of a fleet's, from HOST/CARD.
+fn card_name(text: &str) -> Result<String, Failure> {
+    if text.starts_with("hosts/") {
+        return Ok(text.to_owned());
+    }
+    match text.trim_start_matches("cards/").split_once('/') {
+        Some((host, card)) => Ok(format!("hosts/{host}/cards/{card}")),
+        None => names::card(text),
+    }
+}
+
+fn project_name(text: &str) -> String {
+    format!("projects/{}", text.trim_start_matches("projects/"))
 }
 
 fn seconds(at: SystemTime) -> u64 {

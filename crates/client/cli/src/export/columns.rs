@@ -1,6 +1,6 @@
 //! All meters of usage as columns.
 
-use snic_api::v1::UsageEntry;
+use snic_api::v1::{GetSloResponse, UsageEntry};
 
 use super::period::time;
 use super::values;
@@ -137,7 +137,15 @@ pub fn columns() -> Vec<(String, Values)> {
     let breaks = BREAKS.map(|cause| (format!("broken_{}_ms", cause.to_lowercase()), Broken(cause)));
     let [first, last] = [Vec::from(first), Vec::from(last)]
         .map(|some| some.into_iter().map(|(name, values)| (name.to_owned(), values)));
-    first.chain(drops).chain(gaps).chain(last).chain(breaks).collect()
+    let newest: [(&str, Values); 5] = [
+        ("api_calls", Amount(|entry| entry.api_calls)),
+        ("stored_byte_seconds", Amount(|entry| entry.stored_byte_seconds)),
+        ("gap_not_running_ms", Gap("NOT_RUNNING")),
+        ("gap_host_unreachable_ms", Gap("HOST_UNREACHABLE")),
+        ("project", Text(|entry| &entry.project)),
+    ];
+    let newest = newest.map(|(name, values)| (name.to_owned(), values));
+    first.chain(drops).chain(gaps).chain(last).chain(breaks).chain(newest).collect()
 }
 
 /// All meters of all entries as comma-separated values, with a heading.
@@ -150,11 +158,65 @@ pub fn csv(usage: &[UsageEntry]) -> String {
     text
 }
 
+/// Promises, and how far they were kept, as comma-separated values, with a heading. Without an objective, what follows from one is empty.
+pub fn promises_csv(promises: &[GetSloResponse]) -> String {
+    let names = ["name", "start_time", "end_time", "promise_ms", "unknown_ms", "broken_ms"];
+    let judged = ["availability_ppm", "objective_ppm", "budget_ms", "budget_left_ms"];
+    let breaks = BREAKS.map(|cause| format!("broken_{}_ms", cause.to_lowercase()));
+    let heading = names.into_iter().chain(judged).map(str::to_owned).chain(breaks);
+    let mut text = values::line(heading);
+    for of in promises {
+        let has_objective = of.objective_ppm > 0;
+        let judged = |value: String| if has_objective { value } else { String::new() };
+        let cells = [
+            of.name.clone(),
+            time(seconds(of.start_time)),
+            time(seconds(of.end_time)),
+            of.promise_ms.to_string(),
+            of.unknown_ms.to_string(),
+            of.broken_ms.to_string(),
+            of.availability_ppm.to_string(),
+            judged(of.objective_ppm.to_string()),
+            judged(of.budget_ms.to_string()),
+            judged(of.budget_left_ms.to_string()),
+        ];
+        let breaks = BREAKS.map(|cause| {
+            let broken = of.broken.iter().find(|broken| broken.cause == cause);
+            broken.map_or(0, |broken| broken.millis).to_string()
+        });
+        text += &values::line(cells.into_iter().chain(breaks));
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use snic_api::v1::{UsageBreak, UsageDrops, UsageGap, UsageNtTime};
 
     use super::*;
+
+    #[test]
+    fn promises_have_a_line_each_and_no_verdict_without_an_objective() {
+        let broken = vec![UsageBreak { cause: "CARD_LOST".into(), millis: 30 }];
+        let of = GetSloResponse {
+            name: "tenants/acme".into(),
+            promise_ms: 1_000,
+            broken_ms: 30,
+            broken,
+            availability_ppm: 970_000,
+            budget_left_ms: -29,
+            budget_ms: 1,
+            ..GetSloResponse::default()
+        };
+        let text = promises_csv(&[GetSloResponse { objective_ppm: 999_000, ..of.clone() }, of]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].starts_with("name,start_time,end_time,promise_ms,"), "{text}");
+        let zero = "1970-01-01T00:00:00Z";
+        let first =
+            format!("tenants/acme,{zero},{zero},1000,0,30,970000,999000,1,-29,30,0,0,0,0,0,0");
+        assert_eq!(lines[1], first);
+        assert_eq!(lines[2], first.replace("999000,1,-29", ",,"));
+    }
 
     #[test]
     fn each_meter_has_a_column() {
@@ -164,9 +226,14 @@ mod tests {
             life_ms: 7,
             packets_served: 9,
             drops: vec![UsageDrops { cause: "USED_UP".into(), packets: 3 }],
-            gaps: vec![UsageGap { reason: "ROW_REUSED".into(), millis: 1 }],
+            gaps: [("ROW_REUSED", 1), ("NOT_RUNNING", 5), ("HOST_UNREACHABLE", 6)]
+                .map(|(reason, millis)| UsageGap { reason: reason.into(), millis })
+                .into(),
             memory_mib_ms: 14,
             loads: 2,
+            api_calls: 17,
+            stored_byte_seconds: 19,
+            project: "projects/p".into(),
             promise_ms: 90,
             broken: vec![UsageBreak { cause: "BELOW_PROMISE".into(), millis: 30 }],
             nts: [("ntTypes/nat", 8), ("", 3)]
@@ -193,6 +260,12 @@ mod tests {
             ["dropped_used_up", "gap_row_reused_ms", "dropped_by_nt"].map(of),
             ["3", "1", "0"]
         );
+        assert_eq!(
+            ["api_calls", "stored_byte_seconds", "gap_not_running_ms"].map(of),
+            ["17", "19", "5"]
+        );
+        assert_eq!(["gap_host_unreachable_ms", "project"].map(of), ["6", "projects/p"]);
+        assert_eq!(lines[0].last(), Some(&"project"), "new columns are behind the others");
         assert_eq!(
             ["memory_mib_ms", "loads", "function_ms", "nt_instance_ms"].map(of),
             ["14", "2", "0", "nat=8 *=3"]

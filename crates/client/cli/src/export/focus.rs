@@ -105,13 +105,17 @@ impl Charge<'_> {
     }
 
     fn description(&self) -> String {
-        let dag = match self.entry.dag.as_str() {
-            "" => "deleted DAGs".to_owned(),
-            dag => format!("DAG {}", last(dag)),
+        let card = last(&self.entry.card);
+        let of = match self.entry.dag.as_str() {
+            // What the tenant itself uses is of no card, and at a fleet of a host.
+            "" if !self.entry.card.contains("cards/") => {
+                format!("tenant {}", last(&self.entry.tenant))
+            }
+            "" => format!("deleted DAGs on card {card}"),
+            dag => format!("DAG {} on card {card}", last(dag)),
         };
-        let (name, card) = (&self.meter.name, last(&self.entry.card));
-        format!("{name} of {dag} on card {card}, at {} {}", self.price, self.prices.currency)
-            + &format!(" per {}", self.meter.unit)
+        let (name, unit) = (&self.meter.name, self.meter.unit);
+        format!("{name} of {of}, at {} {} per {unit}", self.price, self.prices.currency)
     }
 }
 
@@ -129,6 +133,8 @@ fn count(entry: &UsageEntry, of: &PricedCount) -> u64 {
         PricedCount::Meter(Meter::Memory) => entry.memory_mib_ms,
         PricedCount::Meter(Meter::Loads) => entry.loads,
         PricedCount::Meter(Meter::Functions) => entry.function_ms,
+        PricedCount::Meter(Meter::ApiCalls) => entry.api_calls,
+        PricedCount::Meter(Meter::Stored) => entry.stored_byte_seconds,
         // No price is for it.
         PricedCount::Meter(_) => 0,
         PricedCount::Nt(nt) => {
@@ -304,6 +310,36 @@ mod tests {
         assert_eq!(of("PricingQuantity"), ["0.25", "3", "2.5"]);
         assert_eq!(of("BilledCost"), ["0.125", "0.06", "0.0075"]);
         assert_eq!(of("PricingUnit")[2], "Instance-Seconds");
+    }
+
+    /// Calls and bytes of a tenant are of no DAG and no card.
+    #[test]
+    fn what_a_tenant_itself_uses_is_charged() {
+        let text = r#"
+            currency = "EUR"
+            provider = "Example"
+            [[versions]]
+            name = "first"
+            from = 2026-11-01T00:00:00Z
+            [versions.prices]
+            thousand_api_calls = "0.25"
+            stored_gigabyte_seconds = "0.0001"
+        "#;
+        let prices = Prices::parse(text).expect("valid prices");
+        let own = UsageEntry { dag: String::new(), card: String::new(), uid: 0, ..entry(0, 0, 0) };
+        let own = [UsageEntry { api_calls: 1_002, stored_byte_seconds: 3_500_000_000, ..own }];
+        let text = Charges::new(&own, &prices, CHARGED).expect("charges").csv();
+        assert!(
+            text.contains("Calls of the API of tenant acme, at 0.25 EUR per 1000 Calls"),
+            "{text}"
+        );
+        let text = text.replace(", at ", " at ").replace('"', "");
+        let rows = rows(&text);
+        let of = |column: &str| rows.iter().map(|row| row[column]).collect::<Vec<_>>();
+        assert_eq!(of("SkuId"), ["thousand_api_calls", "stored_gigabyte_seconds"]);
+        assert_eq!(of("PricingQuantity"), ["1.002", "3.5"]);
+        assert_eq!(of("BilledCost"), ["0.2505", "0.00035"]);
+        assert_eq!([of("ResourceId"), of("x_Card")].concat(), ["", "", "", ""]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod period;
 mod statement;
 mod values;
 
-pub use columns::csv;
+pub use columns::{csv, promises_csv};
 pub use focus::Charges;
 #[cfg(feature = "parquet")]
 pub use parquet::{charges_parquet, parquet};

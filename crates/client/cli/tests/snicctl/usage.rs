@@ -60,6 +60,7 @@ fn charges_are_of_all_pages_and_of_whole_days() {
     let page = |entry, next_page_token: &str| ListUsageResponse {
         usage: vec![entry],
         next_page_token: next_page_token.into(),
+        unreachable_hosts: Vec::new(),
     };
     fake.answer("ListUsage", &page(entry("web", 0), "more"));
     fake.answer("ListUsage", &page(entry("web", 1), ""));
@@ -98,7 +99,11 @@ fn what_cannot_be_charged_is_refused_before_the_server_is_asked(
 fn one_account_is_asked_for_by_its_name() {
     let fake = Fake::start();
     let total = UsageEntry { loads: 7, dag: String::new(), ..entry("web", 0) };
-    let reply = GetUsageResponse { steps: vec![entry("web", 0)], total: Some(total) };
+    let reply = GetUsageResponse {
+        steps: vec![entry("web", 0)],
+        total: Some(total),
+        unreachable_hosts: Vec::new(),
+    };
     for _ in 0..2 {
         fake.answer("GetUsage", &reply);
     }

@@ -14,7 +14,7 @@ pub fn table(usage: &[UsageEntry], style: Style) -> String {
     let start = |entry: &UsageEntry| text::time(entry.start_time.as_ref());
     let first = usage.first().map(start).unwrap_or_default();
     let has_steps = usage.iter().any(|entry| start(entry) != first);
-    let columns: [Column<'_>; 9] = [
+    let columns: [Column<'_>; 10] = [
         ("OF", &of),
         ("CARD", &|entry| short(&entry.card)),
         ("FROM", &|entry| if has_steps { start(entry) } else { NOTHING.to_owned() }),
@@ -23,6 +23,7 @@ pub fn table(usage: &[UsageEntry], style: Style) -> String {
         ("BYTES IN", &|entry| entry.bytes_in.to_string()),
         ("BYTES SERVED", &|entry| entry.bytes_served.to_string()),
         ("DROPPED", &dropped),
+        ("API CALLS", &|entry| some(entry.api_calls)),
         ("GAPS", &gaps),
     ];
     let says = |(_, of): &Column<'_>| usage.iter().any(|entry| of(entry) != NOTHING);
@@ -75,6 +76,8 @@ pub fn account(usage: &GetUsageResponse, style: Style) -> String {
     row("bytes served", total.bytes_served, "");
     row("packets in", total.packets_in, "");
     row("packets served", total.packets_served, "");
+    row("API calls", total.api_calls, "");
+    row("bitstreams stored", total.stored_byte_seconds, "bytes × s");
     for time in &total.nts {
         let name = match time.nt_type.as_str() {
             "" => "instances of other types".to_owned(),
@@ -107,15 +110,20 @@ const NOTHING: &str = "-";
 /// The tenant, or the DAG with its tenant.
 fn of(entry: &UsageEntry) -> String {
     match entry.dag.as_str() {
+        "" if entry.tenant.is_empty() => short(&entry.project),
         "" => short(&entry.tenant),
         dag => format!("{}/{}", short(&entry.tenant), short(dag)),
     }
 }
 
 fn dropped(entry: &UsageEntry) -> String {
-    match entry.drops.iter().map(|drops| drops.packets).sum() {
-        0_u64 => NOTHING.to_owned(),
-        packets => packets.to_string(),
+    some(entry.drops.iter().map(|drops| drops.packets).sum())
+}
+
+fn some(amount: u64) -> String {
+    match amount {
+        0 => NOTHING.to_owned(),
+        some => some.to_string(),
     }
 }
 
@@ -153,18 +161,31 @@ mod tests {
         let step = UsageEntry {
             tenant: "tenants/acme".into(),
             memory_mib_ms: 14,
+            api_calls: 77,
             nts: nts.into(),
             ..UsageEntry::default()
         };
         let style = Style { is_colour: false, width: crate::output::WIDTH, now: UNIX_EPOCH };
         let total = Some(step.clone());
-        let one = GetUsageResponse { steps: vec![step.clone()], total: total.clone() };
+        let one = GetUsageResponse {
+            steps: vec![step.clone()],
+            total: total.clone(),
+            ..Default::default()
+        };
         let plain = account(&one, style);
-        for part in ["acme from", "memory", "14", "instances of nat", "instances of other types"] {
+        for part in [
+            "acme from",
+            "API calls",
+            "77",
+            "memory",
+            "14",
+            "instances of nat",
+            "instances of other types",
+        ] {
             assert!(plain.contains(part), "{part}: {plain}");
         }
         assert!(!plain.contains("HOURS"), "one step is its sum: {plain}");
-        let two = GetUsageResponse { steps: vec![step.clone(), step], total };
+        let two = GetUsageResponse { steps: vec![step.clone(), step], total, ..Default::default() };
         assert!(account(&two, style).contains("HOURS"));
     }
 

@@ -25,6 +25,7 @@ use crate::restart::recovery::StoreContent;
 use crate::restart::set_aside::SetAsideAccount;
 use crate::restart::{check, recovery};
 use crate::state::Core;
+use crate::state::usage::Usage;
 use crate::store::log::Log;
 use crate::store::records::{InvalidRecord, RequestKey};
 use crate::store::requests::{Fingerprint, Requests};
@@ -176,6 +177,9 @@ impl Controller {
                 untrusted::keys_changed(core, &mut tx, trust.map(|trust| *trust));
             }
             Event::PricesChanged(prices) => core.usage.set_prices(prices),
+            Event::CallsCounted { calls, is_last } => {
+                Usage::count_calls(core, now, (calls, is_last));
+            }
             Event::AuthorizationChanged { changes } => {
                 let text = format!("other policies are in force: {changes}");
                 tx.note(LogKind::PoliciesApplied, LogSubject::default(), text);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use snic_bitstream::signature::Trust;
-use snic_domain::{CardId, CardProfile, DeviceReading};
+use snic_domain::{CardId, CardProfile, DeviceReading, TenantId};
 use snic_tables::CardReport;
 use snic_usage::Prices;
 
@@ -53,6 +53,12 @@ pub enum Event {
     KeysChanged(Option<Box<Trust>>),
     /// Other prices count, or none.
     PricesChanged(Option<Arc<Prices>>),
+    /// Calls of tenants that were admitted since the last time.
+    CallsCounted {
+        calls: Vec<(TenantId, u64)>,
+        /// Whether the server stops: what was counted is stored at once, not with the next close.
+        is_last: bool,
+    },
     /// Policies were refused; those in force stay.
     SettingsRefused {
         /// Why, with file, line and key.

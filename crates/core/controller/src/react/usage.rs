@@ -2,6 +2,7 @@
 
 use crate::react::budgets;
 use crate::state::Core;
+use crate::state::usage::Usage;
 use crate::store::tx::Tx;
 use crate::view::usage::{promise_state, rates};
 
@@ -17,6 +18,9 @@ pub(crate) fn follow(core: &mut Core, tx: &mut Tx) {
         let entry = core.dags.get(&name).map(|entry| (entry, rates(core, entry)));
         core.usage.follow(now, &name, entry);
         core.usage.note_promise(&name);
+    }
+    for tenant in tx.touched_tenants() {
+        Usage::follow_stored(core, now, &tenant);
     }
     core.usage.count_loads(now);
     for name in core.usage.take_noted_promises() {

@@ -16,6 +16,7 @@ use crate::protocol::BindingRecord;
 use crate::state::Core;
 use crate::state::card::CardMachine;
 use crate::state::dags::DagEntry;
+use crate::store::records::TenantRecord;
 use functions::FunctionsByDag;
 
 /// Usage of cards by DAGs.
@@ -32,6 +33,11 @@ pub(crate) struct Usage {
     /// DAGs whose promises may be in another state at the end of this event.
     noted_promises: BTreeSet<DagName>,
     retention: Retention,
+}
+
+/// Second in which a tenant was created.
+const fn born(record: &TenantRecord) -> u64 {
+    record.created.as_nanos() / 1_000_000_000
 }
 
 /// Rates at which a DAG uses its card: put together behind the machines.
@@ -58,6 +64,9 @@ impl Usage {
         let all: Vec<TenantId> =
             core.registry.tenants_after(None).map(|view| view.tenant.id).collect();
         all.iter().for_each(|tenant| Self::follow_tenant(core, tenant));
+        core.usage.book.resume(now);
+        let known = core.usage.book.tenants();
+        known.iter().chain(&all).for_each(|tenant| Self::follow_stored(core, now, tenant));
         let Core { usage, dags, .. } = core;
         let all: BTreeSet<(&CardId, DagUid)> =
             on_card.iter().map(|(card, name, _)| (card, dags.known(name).uid())).collect();
@@ -85,8 +94,34 @@ impl Usage {
     pub fn follow_tenant(core: &mut Core, tenant: &TenantId) {
         let record = core.registry.tenant(tenant);
         let budgeted = record.filter(|record| !record.tenant.quota.month_budget.is_unlimited());
-        let born = budgeted.map(|record| record.created.as_nanos() / 1_000_000_000);
+        let born = budgeted.map(born);
         core.usage.track_spending(tenant, born);
+    }
+
+    /// A tenant stores what the registry says, or is gone.
+    pub fn follow_stored(core: &mut Core, now: Timestamp, tenant: &TenantId) {
+        let bytes = core.registry.usage(tenant).bitstream_bytes.get();
+        match core.registry.tenant(tenant).map(born) {
+            Some(born) => core.usage.book.set_stored(now, (tenant, born), bytes),
+            None => core.usage.book.end_tenant(now, tenant),
+        }
+    }
+
+    /// Calls were admitted; those of tenants that do not exist count for nobody. Time O(tenants that called). The last ones before the
+    /// daemon stops are stored with all that tenants have used until then.
+    pub fn count_calls(
+        core: &mut Core,
+        now: Timestamp,
+        (calls, is_last): (Vec<(TenantId, u64)>, bool),
+    ) {
+        for (tenant, calls) in calls {
+            if let Some(born) = core.registry.tenant(&tenant).map(born) {
+                core.usage.book.count_calls(now, (&tenant, born), calls);
+            }
+        }
+        if is_last {
+            core.usage.book.store_tenants(now);
+        }
     }
 
     /// Times of promises since the start, by tenant.
@@ -339,9 +374,18 @@ impl Usage {
             let Tenant { id, quota, .. } = &view.tenant;
             let born = view.created.as_nanos() / 1_000_000_000;
             let due = (!quota.month_budget.is_unlimited()).then_some(born);
+            let stored = core.registry.usage(id).bitstream_bytes.get();
+            if self.book.stored(id) != stored {
+                let charged = self.book.stored(id);
+                return Err(format!("{id} is charged {charged} bytes and stores {stored}"));
+            }
             if self.book.tracks_spending(id) != due {
                 return Err(format!("{id} has a budget and is not followed, or has none and is"));
             }
+        }
+        let is_gone = |tenant: &TenantId| core.registry.tenant(tenant).is_none();
+        if let Some(tenant) = self.book.tenants().into_iter().find(is_gone) {
+            return Err(format!("{tenant} is gone, and its account is open"));
         }
         if self.functions != FunctionsByDag::of(core.bindings.all()) {
             return Err("functions are counted that no machine has".to_owned());

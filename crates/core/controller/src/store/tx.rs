@@ -133,6 +133,17 @@ impl Tx {
         dags.collect()
     }
 
+    /// The tenants whose own records, or those of whose bitstreams, were stored or removed.
+    pub(crate) fn touched_tenants(&self) -> BTreeSet<TenantId> {
+        let names = self.touched.iter().filter(|touch| touch.write.is_some());
+        let tenants = names.filter_map(|touch| match &touch.name {
+            ResourceKey::Tenant(tenant) => Some(tenant.clone()),
+            ResourceKey::Bitstream(bitstream) => bitstream.owner(),
+            _ => None,
+        });
+        tenants.collect()
+    }
+
     /// The machines whose bindings were stored or removed.
     pub(crate) fn touched_bindings(&self) -> BTreeSet<VmId> {
         let names = self.touched.iter().filter(|touch| touch.write.is_some());

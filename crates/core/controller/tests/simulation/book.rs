@@ -146,6 +146,8 @@ pub struct Seen {
     pub replaced: u64,
     /// Bills without a gap that were compared with the packets.
     pub billed: u64,
+    /// Tenants whose stored bytes were compared with what was there.
+    pub stored: u64,
     /// DAGs whose meters of time were compared with what they take.
     pub rated: u64,
     /// Configurations that NTs held by their windows when all was quiet.
@@ -168,6 +170,7 @@ impl Seen {
             removed,
             replaced,
             billed,
+            stored,
             rated,
             configured,
             waited,
@@ -175,6 +178,7 @@ impl Seen {
         } = other;
         self.configured += configured;
         self.billed += billed;
+        self.stored += stored;
         self.rated += rated;
         self.waited += waited;
         self.planned_again += planned_again;

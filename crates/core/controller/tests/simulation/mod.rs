@@ -119,12 +119,13 @@ fn keep_every_promise(seeds: std::ops::Range<u64>) {
         removed,
         replaced,
         billed,
+        stored,
         rated,
         configured,
         waited,
         planned_again,
     } = seen;
-    let often = [absent, over, within, maintained, removed, replaced, configured, rated];
+    let often = [absent, over, within, maintained, removed, replaced, configured, rated, stored];
     let rare = if are_few { [1; 5] } else { [shares, twice, billed, waited, planned_again] };
     let mut all = often.iter().chain(&rare);
     assert!(all.all(|count| *count > 0), "nothing was judged of one: {seen:?}");

@@ -287,6 +287,7 @@ impl Run {
         let act = act.expect("the weights make a hundred");
         self.during = act.name;
         (act.run)(self);
+        self.count_calls();
         self.world.open_card();
         self.during = "replies that quotas and rights allow";
         self.take_replies();
@@ -294,6 +295,15 @@ impl Run {
         for invariant in &INVARIANTS {
             self.during = invariant.name;
             (invariant.check)(self);
+        }
+    }
+
+    /// The front tells of calls now and then; the numbers follow from the step.
+    fn count_calls(&mut self) {
+        if self.step.is_multiple_of(11) {
+            let (own, calls) = (tenant(self.step % TENANTS), 1 + u64::from(self.step % 5));
+            self.world.usage.calls(own.clone(), calls);
+            self.world.handle(Event::CallsCounted { calls: vec![(own, calls)], is_last: false });
         }
     }
 
@@ -566,6 +576,7 @@ impl Run {
         self.world.replies.clear();
         self.waiting.clear();
         self.world.crash();
+        self.world.usage.crashed();
         self.weights.crashed(&self.world.controller);
         self.model.check(&self.actual());
     }
@@ -721,8 +732,10 @@ impl Run {
             }
         }
         self.book.seen.rated += rates.check(&self.world.controller, &self.world.durable);
-        self.book.seen.billed +=
-            self.world.usage.check(&self.world.controller, &self.world.durable);
+        let now = (&self.world.controller, self.world.now);
+        let [billed, stored] = self.world.usage.check(now, &self.world.durable);
+        self.book.seen.billed += billed;
+        self.book.seen.stored += stored;
     }
 
     /// A daemon that starts again finds all in place: nothing is loaded, no table word is written.

@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 
 use snic_controller::{Controller, UsageAccount};
-use snic_domain::DagUid;
+use snic_domain::{DagUid, TenantId, Timestamp};
 use snic_tables::DagCounters;
+
+use crate::callers::operator;
 
 /// Packets and bytes that came out.
 type Served = (u64, u64);
@@ -43,6 +45,10 @@ pub struct UsageBook {
     served: BTreeMap<DagUid, Served>,
     /// Records that gave a region something to hold.
     loads: u64,
+    /// Calls that the controller was told of: all, and those since the last crash.
+    calls: BTreeMap<TenantId, [u64; 2]>,
+    /// Bytes of bitstreams × milliseconds, and the most bytes at once.
+    stored: BTreeMap<TenantId, [u128; 2]>,
 }
 
 impl UsageBook {
@@ -65,6 +71,52 @@ impl UsageBook {
         self.loads += u64::from(now.is_some() && is_other);
     }
 
+    /// The controller is told of calls.
+    pub fn calls(&mut self, tenant: TenantId, calls: u64) {
+        let of = self.calls.entry(tenant).or_default();
+        *of = of.map(|sum| sum + calls);
+    }
+
+    /// The daemon died, and runs again.
+    pub fn crashed(&mut self) {
+        self.calls.values_mut().for_each(|of| of[1] = 0);
+    }
+
+    /// Time passes in which bitstreams are as they are.
+    pub fn passes(&mut self, controller: &Controller, from: Timestamp, to: Timestamp) {
+        let millis = |at: Timestamp| at.as_nanos() / 1_000_000;
+        let time = millis(to) - millis(from);
+        if time == 0 {
+            return;
+        }
+        let mut bytes: BTreeMap<TenantId, u128> = BTreeMap::new();
+        for view in controller.bitstreams(&operator()) {
+            if let Some(owner) = view.bitstream.id.owner() {
+                let of = view.bitstream.images.iter().map(|image| u128::from(image.size.get()));
+                *bytes.entry(owner).or_default() += of.sum::<u128>();
+            }
+        }
+        for (tenant, bytes) in bytes {
+            let [sum, most] = self.stored.entry(tenant).or_default();
+            *sum += bytes * u128::from(time);
+            *most = bytes.max(*most);
+        }
+    }
+
+    /// Compares what tenants are charged for without a card, when all is durable; returns the number of those that stored something.
+    fn check_tenant(&self, (tenant, bill): (&TenantId, &Bill), since_close: u64) -> u64 {
+        let of = |meter| bill.get(&meter).copied().unwrap_or(0);
+        let [told, since_crash] = self.calls.get(tenant).copied().unwrap_or_default();
+        let billed = of(46);
+        assert!(billed <= told && billed >= since_crash, "{tenant}: {billed} calls of {told}");
+        let [sum, most] = self.stored.get(tenant).copied().unwrap_or_default();
+        let billed = u128::from(of(47)) * 1_000;
+        // What is not charged is of an open interval, or of a gap.
+        let open = most * u128::from(of(38) + since_close) + 1_000;
+        assert!(billed <= sum && billed + open >= sum, "{tenant}: {billed} of {sum}, {bill:?}");
+        u64::from(billed > 0)
+    }
+
     /// The card has measured this since it was last asked to begin again.
     pub fn measured(&mut self, rows: impl Iterator<Item = (u16, DagCounters)>) {
         let mut now = BTreeMap::new();
@@ -82,12 +134,22 @@ impl UsageBook {
         self.before = now;
     }
 
-    /// Compares the bills of all DAGs in intervals that are closed; returns the number of those without a gap.
-    pub fn check(&self, controller: &Controller, durable: &BTreeMap<String, Vec<u8>>) -> u64 {
-        let (mut compared, mut loads) = (0, 0);
-        for account in controller.usage(None).accounts {
+    /// Compares the bills of all DAGs in intervals that are closed; returns the number of those without a gap, and of tenants that stored
+    /// something.
+    pub fn check(
+        &self,
+        (controller, now): (&Controller, Timestamp),
+        durable: &BTreeMap<String, Vec<u8>>,
+    ) -> [u64; 2] {
+        let (mut compared, mut stored, mut loads) = (0, 0, 0);
+        let view = controller.usage(None);
+        let since_close = (now.as_nanos() / 1_000_000).saturating_sub(view.closed * 1_000);
+        for account in view.accounts {
             let bill = bill(&account, durable);
             loads += bill.get(&42).copied().unwrap_or(0);
+            if let snic_usage::AccountPart::Tenant(tenant, _) = &account.key.part {
+                stored += self.check_tenant((tenant, &bill), since_close);
+            }
             let snic_usage::AccountPart::Dag(uid) = account.key.part else { continue };
             let of = |meter| bill.get(&meter).copied().unwrap_or(0);
             let billed = (of(6), of(4));
@@ -97,13 +159,13 @@ impl UsageBook {
                 "{uid}: {billed:?} of {served:?}"
             );
             // A gap but for readings that were late.
-            if bill.keys().all(|meter| !(33..38).contains(meter)) {
+            if bill.keys().all(|meter| !(33..39).contains(meter)) {
                 assert_eq!(billed, served, "{uid} has no gap: {bill:?}");
                 compared += u64::from(served.0 > 0);
             }
         }
         let most = self.loads;
         assert!(loads <= most, "{loads} loads are billed, and regions were given {most} contents");
-        compared
+        [compared, stored]
     }
 }

@@ -511,6 +511,7 @@ impl World {
 
     /// Lets time pass, and the card say what it has to say.
     pub fn pass(&mut self, time: Duration) {
+        self.usage.passes(&self.controller, self.now, self.now + time);
         self.now = self.now + time;
         self.heard += time.min(EVENT_GAP_MAX);
         if let Some(ticket) = self.reset_due.take() {

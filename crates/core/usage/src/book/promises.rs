@@ -67,7 +67,7 @@ impl Book {
 
     /// The card whose account a DAG's promise is charged to.
     pub fn promise_card(&self, uid: DagUid) -> Option<&CardId> {
-        self.promises.get(&uid).map(|promise| &promise.key.card)
+        self.promises.get(&uid).and_then(|promise| promise.key.card.as_ref())
     }
 
     /// UIDs of the DAGs whose promises are tracked.
@@ -83,7 +83,7 @@ impl Book {
     /// The account of a DAG on a card.
     fn promise_key(&self, card: &CardId, uid: DagUid) -> Option<AccountKey> {
         let part = self.held_account(card, uid).unwrap_or(AccountPart::Dag(uid));
-        let key = AccountKey { card: card.clone(), part };
+        let key = AccountKey::on(card, part);
         self.has_account(&key).then_some(key)
     }
 
@@ -99,7 +99,7 @@ impl Book {
         // What a DAG sent is known as far as its card was read.
         let is_measured =
             matches!(state, PromiseState::Kept | PromiseState::Broken(BreakCause::BelowPromise));
-        let seen = match self.read_ms.get(&key.card) {
+        let seen = match key.card.as_ref().and_then(|card| self.read_ms.get(card)) {
             Some(read) if is_measured && now > read + SILENCE_MS => (*read).max(since),
             _ => now,
         };

@@ -66,6 +66,7 @@ impl Book {
             return Err(format!("{ended} accounts have ended, {counted} are counted"));
         }
         self.check_spending()?;
+        self.check_tenants()?;
         self.check_due()
     }
 

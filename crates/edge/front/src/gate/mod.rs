@@ -39,6 +39,7 @@ use tracing::Instrument as _;
 
 use crate::access::{Access, Methods, Row, Span};
 use crate::authorization::{ACCESS_TABLE, AccessDecision, Authorization, is_within};
+use crate::call_counts::CallCounts;
 use crate::error::{denied, shutting_down};
 use crate::identity::CallerIdentity;
 use crate::listen::Peer;
@@ -67,6 +68,7 @@ struct Rules {
     audit: Option<AuditLog>,
     authorization: Authorization,
     lines: Arc<FailureLines>,
+    calls: Option<CallCounts>,
     stopping: watch::Receiver<bool>,
 }
 
@@ -85,6 +87,7 @@ impl Gate {
             audit: settings.audit.clone(),
             authorization: settings.authorization.clone(),
             lines: Arc::default(),
+            calls: settings.calls.clone(),
             stopping,
         }))
     }
@@ -183,6 +186,9 @@ impl Rules {
             }
         };
         let deadline = Deadline::after(limit);
+        if let (Some(calls), Some(identity)) = (&self.calls, &identity) {
+            calls.count(row, identity);
+        }
         let passage = identity.map(|identity| {
             CallAuthorizer::new(identity, row, self.authorization.clone(), call.settled.clone())
                 .by(agent)

@@ -14,6 +14,8 @@ mod projects;
 mod replica;
 mod reservations;
 mod tenants;
+mod usage;
+mod usage_room;
 mod watching;
 
 use std::sync::Arc;
@@ -88,6 +90,8 @@ struct Shared {
     /// Interval of bookmarks on an idle watch.
     bookmark: Duration,
     host_states: host_watching::HostStates,
+    /// Room for questions about usage.
+    usage: usage_room::UsageRoom,
 }
 
 impl Services {
@@ -96,7 +100,8 @@ impl Services {
         let passed = PermitPool::passed_calls(CALLS_MAX, CALLS_PER_CALLER_MAX);
         let (workshop, bookmark) = (Workshop::new(WORKSHOP_THREADS), limits.bookmark);
         let host_states = host_watching::HostStates::default();
-        Self(Arc::new(Shared { parts, uploads, passed, workshop, bookmark, host_states }))
+        let usage = usage_room::UsageRoom::default();
+        Self(Arc::new(Shared { parts, uploads, passed, workshop, bookmark, host_states, usage }))
     }
 
     /// The room for calls that are passed on to hosts.
@@ -303,7 +308,6 @@ pub(crate) fn not_here(path: &str) -> Status {
         }
         Some("ClassificationService") => ("classification rules of its own", ""),
         Some("FairnessService") => ("shares over time", ""),
-        Some("UsageService") => ("usage of its own", "each host counts what its cards serve; "),
         Some("EventService") => ("events to read", "replicas write theirs to their logs; "),
         Some("AuditService") => ("audit log to read", "replicas write theirs to `audit_dir`; "),
         Some("AuthorizationService") => ("authorization policies", ""),

@@ -9,6 +9,7 @@ use prost_types::Timestamp;
 use snic_api::convert::name;
 use snic_api::error::ApiError;
 use snic_api::page::Query;
+use snic_api::usage::{add_usage, slo_objective, sort_nt_times};
 use snic_api::v1;
 use snic_api::v1::usage_service_server::UsageService;
 use snic_api::v1::{ErrorReason, UsageGrouping};
@@ -68,7 +69,7 @@ impl UsageService for Services {
         let add_up = move || add_up(&*store, &view, &usage_query, after.as_ref(), limit);
         let UsagePageOf { usage, next } = self.0.workshop.run(&caller, add_up).await??;
         let next_page_token = next.map_or(String::new(), |end| query.token_after(&end.to_string()));
-        Ok(Response::new(v1::ListUsageResponse { usage, next_page_token }))
+        Ok(Response::new(v1::ListUsageResponse { usage, next_page_token, ..Default::default() }))
     }
 
     async fn get_usage(
@@ -88,7 +89,7 @@ impl UsageService for Services {
     async fn get_slo(&self, request: Request<v1::GetSloRequest>) -> RpcResult<v1::GetSloResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
-        let objective = slo::objective(request.objective_ppm)?;
+        let objective = slo_objective(request.objective_ppm)?;
         let query = account_query(&request.name, request.start_time, request.end_time, 0)?;
         let view = self.account_view(&caller, &request.name, &query).await?;
         let store = Arc::clone(self.0.plane.store());
@@ -170,8 +171,8 @@ fn account_of(
         end_time: Some(timestamp(to)),
         ..v1::UsageEntry::default()
     };
-    steps.iter().for_each(|step| add(&mut total, step));
-    Ok(v1::GetUsageResponse { steps, total: Some(total) })
+    steps.iter().for_each(|step| add_usage(&mut total, step));
+    Ok(v1::GetUsageResponse { steps, total: Some(total), unreachable_hosts: Vec::new() })
 }
 
 /// End of a page. The next one is of the same time, although more intervals may be closed meanwhile.
@@ -227,6 +228,11 @@ fn usage_query(request: &v1::ListUsageRequest) -> Result<UsageQuery, ApiError> {
         let text = format_args!("{} is no grouping; use 0 to 3", request.by);
         ApiError::in_field(ErrorReason::InvalidField, "by", text)
     })?;
+    let field = if is_set(&request.project) { "project" } else { "by" };
+    if is_set(&request.project) || by == UsageGrouping::Project {
+        let text = "a host has no projects; ask the service of its fleet";
+        return Err(ApiError::in_field(ErrorReason::InvalidField, field, text));
+    }
     let from = seconds("start_time", request.start_time)?;
     let to = seconds("end_time", request.end_time)?;
     let step = request.step_seconds;
@@ -243,6 +249,7 @@ fn page_query(request: &v1::ListUsageRequest) -> Query {
         .with("end_time", &time(&request.end_time))
         .with("step_seconds", &request.step_seconds.to_string())
         .with("by", &request.by.to_string())
+        .with("project", &request.project)
 }
 
 fn seconds(field: &str, time: Option<Timestamp>) -> Result<Option<u64>, ApiError> {
@@ -259,7 +266,7 @@ impl UsageQuery {
             |dag: &DagName| dag.tenant == account.tenant && account.dag.as_ref() == Some(&dag.dag);
         self.tenant.as_ref().is_none_or(|tenant| *tenant == account.tenant)
             && self.dag.as_ref().is_none_or(is_dag)
-            && self.card.as_ref().is_none_or(|card| *card == account.key.card)
+            && self.card.as_ref().is_none_or(|card| account.key.card.as_ref() == Some(card))
     }
 
     /// First second, second after the last, and length of a step.
@@ -344,7 +351,7 @@ fn add_point(
 ) {
     let entry = entry(account, point, by);
     match sums.get_mut(&point.from) {
-        Some(before) => add(before, &entry),
+        Some(before) => add_usage(before, &entry),
         None => {
             sums.insert(point.from, entry);
         }
@@ -354,15 +361,16 @@ fn add_point(
 /// Key of the group that an account is added up in.
 fn group(account: &UsageAccount, by: UsageGrouping) -> String {
     let tenant = account.tenant.as_str();
-    let card = account.key.card.as_str();
+    let card = account.key.card.as_ref().map_or("", CardId::as_str);
     match by {
         UsageGrouping::Tenant => format!("{tenant}|"),
         UsageGrouping::Card => format!("{tenant}|{card}|"),
-        UsageGrouping::Unspecified | UsageGrouping::Dag => {
+        // Projects are asked for at a fleet.
+        UsageGrouping::Unspecified | UsageGrouping::Dag | UsageGrouping::Project => {
             let dag = account.dag.as_ref().map_or("", |dag| dag.as_str());
             let uid = match &account.key.part {
                 AccountPart::Dag(uid) => uid.raw(),
-                AccountPart::Rest(_) => 0,
+                AccountPart::Rest(_) | AccountPart::Tenant(..) => 0,
             };
             format!("{tenant}|{card}|{dag}|{uid:08x}")
         }
@@ -438,8 +446,8 @@ fn entry(account: &UsageAccount, point: &Point, by: UsageGrouping) -> v1::UsageE
         AccountPart::Dag(uid) if is_by_dag => uid.raw(),
         _ => 0,
     };
-    let card =
-        if by == UsageGrouping::Tenant { String::new() } else { name::of_card(&account.key.card) };
+    let card = account.key.card.as_ref().filter(|_| by != UsageGrouping::Tenant);
+    let card = card.map(name::of_card).unwrap_or_default();
     let amounts = &point.amounts;
     let of = |meter| amounts.get(meter);
     v1::UsageEntry {
@@ -466,6 +474,9 @@ fn entry(account: &UsageAccount, point: &Point, by: UsageGrouping) -> v1::UsageE
         promise_ms: of(Meter::PromiseTime),
         promise_unknown_ms: of(Meter::PromiseUnknown),
         broken: broken(amounts),
+        api_calls: of(Meter::ApiCalls),
+        stored_byte_seconds: of(Meter::Stored),
+        project: String::new(),
     }
 }
 
@@ -485,15 +496,8 @@ fn nts(account: &UsageAccount, amounts: &UsageAmounts) -> Vec<v1::UsageNtTime> {
         instance_ms: amounts.get(Meter::Nt(place)),
     });
     let mut times: Vec<v1::UsageNtTime> = times.filter(|time| time.instance_ms > 0).collect();
-    sort(&mut times);
+    sort_nt_times(&mut times);
     times
-}
-
-fn sort(times: &mut [v1::UsageNtTime]) {
-    times.sort_by(|one, other| {
-        let key = |time: &v1::UsageNtTime| (time.nt_type.is_empty(), time.nt_type.clone());
-        key(one).cmp(&key(other))
-    });
 }
 
 fn drops(amounts: &UsageAmounts) -> Vec<v1::UsageDrops> {
@@ -519,53 +523,6 @@ fn gaps(amounts: &UsageAmounts) -> Vec<v1::UsageGap> {
     let gaps = gaps.filter(|(_, millis)| *millis > 0);
     let word = |gap: Gap| gap.name().trim_start_matches("gap_").to_ascii_uppercase();
     gaps.map(|(gap, millis)| v1::UsageGap { reason: word(gap), millis }).collect()
-}
-
-/// Adds an entry of the same group and step.
-fn add(sum: &mut v1::UsageEntry, other: &v1::UsageEntry) {
-    let plus = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
-    plus(&mut sum.life_ms, other.life_ms);
-    plus(&mut sum.promised_kbit, other.promised_kbit);
-    plus(&mut sum.region_ms, other.region_ms);
-    plus(&mut sum.bytes_in, other.bytes_in);
-    plus(&mut sum.bytes_served, other.bytes_served);
-    plus(&mut sum.packets_in, other.packets_in);
-    plus(&mut sum.packets_served, other.packets_served);
-    plus(&mut sum.area_ppm_seconds, other.area_ppm_seconds);
-    plus(&mut sum.memory_mib_ms, other.memory_mib_ms);
-    plus(&mut sum.loads, other.loads);
-    plus(&mut sum.function_ms, other.function_ms);
-    plus(&mut sum.promise_ms, other.promise_ms);
-    plus(&mut sum.promise_unknown_ms, other.promise_unknown_ms);
-    for broken in &other.broken {
-        match sum.broken.iter_mut().find(|sum| sum.cause == broken.cause) {
-            Some(sum) => plus(&mut sum.millis, broken.millis),
-            None => sum.broken.push(broken.clone()),
-        }
-    }
-    for time in &other.nts {
-        match sum.nts.iter_mut().find(|sum| sum.nt_type == time.nt_type) {
-            Some(sum) => plus(&mut sum.instance_ms, time.instance_ms),
-            None => sum.nts.push(time.clone()),
-        }
-    }
-    sort(&mut sum.nts);
-    let later = |time: &Option<Timestamp>| time.map_or(0, |time| time.seconds);
-    if later(&other.end_time) > later(&sum.end_time) {
-        sum.end_time = other.end_time;
-    }
-    for drops in &other.drops {
-        match sum.drops.iter_mut().find(|sum| sum.cause == drops.cause) {
-            Some(sum) => plus(&mut sum.packets, drops.packets),
-            None => sum.drops.push(drops.clone()),
-        }
-    }
-    for gap in &other.gaps {
-        match sum.gaps.iter_mut().find(|sum| sum.reason == gap.reason) {
-            Some(sum) => plus(&mut sum.millis, gap.millis),
-            None => sum.gaps.push(gap.clone()),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -370,6 +370,13 @@ impl ControlPlane {
         self.messages.send(Message::Event(Event::PricesChanged(prices)));
     }
 
+    /// Counts calls of tenants that were admitted. The last ones are stored at once.
+    pub fn count_calls(&self, calls: Vec<(TenantId, u64)>, is_last: bool) {
+        if is_last || !calls.is_empty() {
+            self.messages.send(Message::Event(Event::CallsCounted { calls, is_last }));
+        }
+    }
+
     /// Has these keys count for all bitstreams from now on. `None`: what was found at each upload does.
     pub fn set_keys(&self, trust: Option<Trust>) {
         self.messages.send(Message::Event(Event::KeysChanged(trust.map(Box::new))));

@@ -27,6 +27,7 @@ pub(super) const fn word(event: &Event) -> &'static str {
         Event::Sample => "sample due",
         Event::KeysChanged(_) => "keys changed",
         Event::PricesChanged(_) => "prices",
+        Event::CallsCounted { .. } => "calls counted",
         Event::Settings(_) | Event::SettingsRefused { .. } | Event::AuthorizationChanged { .. } => {
             "policies"
         }

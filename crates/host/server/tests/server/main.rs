@@ -16,6 +16,7 @@ mod limits;
 mod listening;
 mod logging;
 mod matrix;
+mod metering;
 mod neighbours;
 mod operator;
 mod orchestration;

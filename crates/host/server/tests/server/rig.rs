@@ -53,7 +53,7 @@ pub async fn in_time<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// Large enough for every chain here; small, so that loads take no time.
-const IMAGE_BYTES: u64 = 16_384;
+pub const IMAGE_BYTES: u64 = 16_384;
 
 pub static CATALOGUE: LazyLock<Catalogue> =
     LazyLock::new(|| builtin().expect("the built-in catalogue is valid"));

@@ -3,7 +3,8 @@
 use snic_usage::PromiseState;
 
 use super::*;
-use crate::services::usage::slo::{objective, slo_of};
+use crate::services::usage::slo::slo_of;
+use snic_api::usage::slo_objective as objective;
 
 const LOST: PromiseState = PromiseState::Broken(BreakCause::CardLost);
 const BELOW: PromiseState = PromiseState::Broken(BreakCause::BelowPromise);
