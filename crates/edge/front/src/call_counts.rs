@@ -65,9 +65,10 @@ mod tests {
             taken.into_iter().map(|(tenant, calls)| (tenant.to_string(), calls)).collect();
         assert_eq!(named, [("acme".to_owned(), 2), ("globex".to_owned(), 1)]);
         assert!(counts.take().is_empty());
-        for number in 0..TENANTS_MAX + 10 {
-            let caller = caller(&format!("tenant/t{number}"));
-            counts.count(list, &caller);
+        let paths: Vec<String> =
+            (0..TENANTS_MAX + 10).map(|number| format!("tenant/t{number}")).collect();
+        for path in &paths {
+            counts.count(list, &caller(path));
         }
         assert_eq!(counts.take().len(), TENANTS_MAX);
     }

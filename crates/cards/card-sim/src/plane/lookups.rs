@@ -114,8 +114,8 @@ impl Plane {
 
     /// From when on the ingress takes a packet that is promised, or one that is not.
     pub(super) fn ingress_free_at(&self, is_promised: bool) -> u64 {
-        let lookups = if is_promised { 0 } else { self.lookups.free_at() };
-        self.ingress.free_at(is_promised).max(lookups)
+        let shared = if is_promised { 0 } else { self.lookups.free_at().max(self.store_free_at()) };
+        self.ingress.free_at(is_promised).max(shared)
     }
 }
 

@@ -37,13 +37,15 @@ impl Plane {
         let rank = self.rank(at);
         let is_due = self.copies[at].claim.is_due(self.now) || self.is_relieved(at);
         let PacketCopy { region: number, rest, .. } = self.copies[at];
+        let store = self.store_free_at();
         let region = &mut self.regions[usize::from(number)];
         let done = match rank {
             Rank::Due if is_due => return false,
             Rank::Due | Rank::Early => {
                 region.port.free_at().max(region.done_at(rest).saturating_sub(BURST_CYCLES))
             }
-            Rank::Beyond => region.done_at(rest),
+            // It would hold credits while it waits for the packet store.
+            Rank::Beyond => region.done_at(rest).max(store),
         };
         let enters = done.saturating_sub(EARLY_CYCLES);
         if enters <= self.now {

@@ -6,7 +6,8 @@
 //! each block: who counts the reads has counted the writes.
 //!
 //! Promised packets are read first. One that is overtaken keeps the time that it was given, and a later one beyond its promise
-//! waits in its stead: as many beats are read, at the same times.
+//! waits in its stead: as many beats are read, at the same times. So that packets beyond their promises hold no credits while they wait for
+//! the store, none of them comes in while reads wait.
 
 use std::num::NonZeroU32;
 
@@ -36,6 +37,11 @@ impl StoreReads {
 }
 
 impl Plane {
+    /// From when on no packet waits for the store, whatever it claims.
+    pub(super) fn store_free_at(&self) -> u64 {
+        self.store_reads.as_ref().map_or(0, |reads| reads.all.free_at())
+    }
+
     /// The cycle from which the packet store gives the beats of a packet.
     #[inline]
     pub(super) fn read_store(&mut self, beats: u32, is_promised: bool) -> u64 {

@@ -306,7 +306,14 @@ fn another_program_reads_the_parquet_and_its_sums_agree() {
     entries[7].life_ms = u64::MAX;
     for (at, page) in entries.chunks(30_000).enumerate() {
         let next_page_token = if at < 2 { "more".to_owned() } else { String::new() };
-        fake.answer("ListUsage", &ListUsageResponse { usage: page.to_vec(), next_page_token });
+        fake.answer(
+            "ListUsage",
+            &ListUsageResponse {
+                usage: page.to_vec(),
+                next_page_token,
+                unreachable_hosts: Vec::new(),
+            },
+        );
     }
     let file = folder.path().join("usage.parquet");
     let config = folder.path().join("config.toml");

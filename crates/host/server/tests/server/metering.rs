@@ -44,7 +44,7 @@ async fn calls_of_a_tenant_and_its_bitstreams_are_counted() {
     let refused = acme.create_dag("tenants/acme/dags/web", v1::Dag::default()).await;
     refused.expect_err("it has no nodes");
     let mut program = rig.client("operator/kubernetes").await;
-    list_dags(&mut program, "acme", Some("tenant/acme/bob")).await.expect("as acme");
+    list_dags(&mut program, "acme", Some("tenant/acme")).await.expect("as acme");
     list_dags(&mut program, "acme", None).await.expect("as an operator");
     for _ in 0..3 {
         let _ = list_dags(&mut globex, "acme", None).await;

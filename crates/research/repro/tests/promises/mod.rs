@@ -151,10 +151,8 @@ fn a_reversed_chain_is_served_and_its_neighbour_too() {
 
 #[test]
 #[ignore = "ci: seconds"]
-fn a_reversed_chain_that_takes_nearly_all_reads_of_the_packet_store_is_served_and_its_neighbour_too()
- {
-    // 907 of 919 million beats a second that its neighbour leaves.
-    a_reversed_chain_beside_a_neighbour(74);
+fn a_reversed_chain_that_fills_the_ingress_is_served_and_its_neighbour_too() {
+    a_reversed_chain_beside_a_neighbour(85);
 }
 
 /// Data and acknowledgements alternate, and two instances of an NT share them: each gets as much as it was promised for.

@@ -53,6 +53,21 @@ fn fork() -> DagSpec {
     DagSpec { form: FormPreference::Parallel, ..spec }
 }
 
+/// A million packets a second, 24 beats each, in two passes and at the egress: 72 of 240 million beats that may be promised of 250.
+fn store_reads() -> Case {
+    Case {
+        card: |card| card.packet_store_beats_per_cycle = NonZeroU32::new(1),
+        regions: 8,
+        chains: &[&["b", "a"]],
+        ..Case::new(
+            Resource::StoreReads,
+            &[("a", 10, 100), ("b", 10, 100)],
+            || of(&["a", "b"], 12, 1_500),
+            3,
+        )
+    }
+}
+
 fn cases() -> [Case; 12] {
     [
         // 96 of 100 Gbit/s.
@@ -91,18 +106,7 @@ fn cases() -> [Case; 12] {
                 4,
             )
         },
-        // A million packets a second, 24 beats each, in two passes and at the egress: 72 of 240 million beats that may be promised of 250.
-        Case {
-            card: |card| card.packet_store_beats_per_cycle = NonZeroU32::new(1),
-            regions: 8,
-            chains: &[&["b", "a"]],
-            ..Case::new(
-                Resource::StoreReads,
-                &[("a", 10, 100), ("b", 10, 100)],
-                || of(&["a", "b"], 12, 1_500),
-                3,
-            )
-        },
+        store_reads(),
         // Six pages of 2 MiB, two for each tenant.
         Case {
             card: |card| card.memory = ByteSize::from_mib(12),

@@ -201,7 +201,7 @@ const STICKS_OUT: &str = "(() => { \
     const out = [...document.querySelectorAll('.panel, .card, .tile, .fact, .chain, figure')] \
         .filter((element) => element.getBoundingClientRect().right > innerWidth + 1 \
             || element.getBoundingClientRect().left < 0); \
-    const panels = [...document.querySelectorAll('main > *')]; \
+    const panels = [...document.querySelectorAll('main > *:not([hidden])')]; \
     const over = panels.filter((panel, at) => at > 0 && panel.getBoundingClientRect().top \
         < panels[at - 1].getBoundingClientRect().bottom); \
     return [...wide, ...out, ...over].map((element) => element.className || element); })()";

@@ -180,7 +180,7 @@ mod tests {
             by(UsageGrouping::Tenant),
             [group("tenants/acme", "", 20), group("tenants/beta", "", 20)]
         );
-        assert_eq!(by(UsageGrouping::Project), [group("", "", 20), group("projects/red", "", 20)]);
+        assert_eq!(by(UsageGrouping::Project), [group("projects/red", "", 20), group("", "", 20)]);
         let web = "tenants/acme/dags/web";
         let own = listed(&question(UsageGrouping::Dag, Some("acme")));
         assert!(own.contains(&group("tenants/acme", web, 11)), "{own:?}");
