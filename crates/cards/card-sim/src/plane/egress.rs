@@ -44,11 +44,10 @@ impl Plane {
         let Packet { uid, bytes, arrived, offered, source, timeline, ready, .. } = self.packets[at];
         self.latencies.pass(timeline, PathPart::Egress, self.now);
         self.latencies.went_out(timeline, uid, (offered, self.now));
-        let beats = self.timing.beats(bytes);
         if ready > self.now {
             self.egress.port.not_before(ready);
         }
-        let beats = u64::from(beats);
+        let beats = u64::from(self.timing.beats(bytes));
         self.egress.port.serve_beats(self.now, u64::from(bytes) * 8, beats);
         self.stats.served(uid.row(), bytes, [self.now - arrived, self.now - offered]);
         let (clock, took) = (self.timing.clock, self.now - arrived);

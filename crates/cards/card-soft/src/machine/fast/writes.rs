@@ -17,7 +17,7 @@ pub(super) enum WriteEffect {
     Nothing,
     /// A commit changes these rows of the rate limiter, and nothing else.
     Rates(BTreeSet<u16>),
-    /// Any.
+    /// It may change what packets of any flow get.
     All,
 }
 

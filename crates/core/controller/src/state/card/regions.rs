@@ -161,10 +161,9 @@ impl Region {
         self.is_stalled = true;
         self.stalled_by = self.bitstream().cloned();
         let owner = self.bitstream().and_then(BitstreamId::owner);
-        let owner =
-            owner.map_or_else(|| "the provider".to_owned(), |owner| format!("tenant {owner}"));
+        let owner = owner.expect("only a tenant's bitstreams are held");
         self.last_error = Some(format!(
-            "network tasks of {owner} let no packet go on this card, {} times by now; none of its bitstreams is loaded here for {:?}",
+            "network tasks of tenant {owner} let no packet go on this card, {} times by now; none of its bitstreams is loaded here for {:?}",
             stall.count,
             stall.until.since(now),
         ));
