@@ -13,7 +13,8 @@
 // is 0 where all was done, else the response of AXI4-Lite that ended it. Only ports of the top module are touched.
 //
 // Memory answers in order, after some cycles that differ from beat to beat, and does not always take what is offered; with a
-// seed of which a third is a whole number it takes a beat to write in some thirty cycles.
+// seed of which a third is a whole number it takes a beat to write in some thirty cycles. What is written is there once the
+// memory has answered and the answer was taken, and not before.
 // What breaks a rule of AXI4, and an access that takes longer than 256 cycles, ends the process with 3.
 
 #include <cstdint>
@@ -85,7 +86,7 @@ public:
                 std::memcpy(beat.data(), from, BEAT_BYTES);
             std::memcpy(&top.memory_rdata[0], beat.data(), BEAT_BYTES);
         }
-        top.memory_bvalid = !answers_.empty() && answers_.front() <= now;
+        top.memory_bvalid = !writes_.empty() && writes_.front().due <= now;
     }
 
     // At the edge: what was exchanged.
@@ -109,15 +110,15 @@ public:
             std::memcpy(beat.data(), &top.memory_wdata[0], BEAT_BYTES);
             data_.push_back({beat, top.memory_wstrb});
         }
-        if (top.memory_bvalid && top.memory_bready) answers_.pop_front();
-        while (!addresses_.empty() && !data_.empty()) write(now);
+        if (top.memory_bvalid && top.memory_bready) finish_write();
+        while (!addresses_.empty() && !data_.empty()) begin_write(now);
     }
 
     void reset() {
         reads_.clear();
         addresses_.clear();
         data_.clear();
-        answers_.clear();
+        writes_.clear();
         ar_ = aw_ = w_ = {};
     }
 
@@ -129,6 +130,11 @@ private:
     struct Data {
         Beat beat;
         uint64_t strobes;
+    };
+    struct Write {
+        uint64_t address;
+        Data data;
+        uint64_t due;
     };
     // An offer that was not taken in the cycle before.
     struct Offer {
@@ -145,13 +151,18 @@ private:
         offer = {valid && !ready, what};
     }
 
-    void write(uint64_t now) {
-        if (uint8_t* to = at(addresses_.front(), BEAT_BYTES))
-            for (unsigned i = 0; i < BEAT_BYTES; i++)
-                if (data_.front().strobes >> i & 1) to[i] = data_.front().beat[i];
+    void begin_write(uint64_t now) {
+        writes_.push_back({addresses_.front(), data_.front(), now + 1 + draw_.under(20)});
         addresses_.pop_front();
         data_.pop_front();
-        answers_.push_back(now + 1 + draw_.under(20));
+    }
+
+    void finish_write() {
+        const Write& write = writes_.front();
+        if (uint8_t* to = at(write.address, BEAT_BYTES))
+            for (unsigned i = 0; i < BEAT_BYTES; i++)
+                if (write.data.strobes >> i & 1) to[i] = write.data.beat[i];
+        writes_.pop_front();
     }
 
     // Zeros, which cost nothing until they are touched.
@@ -161,7 +172,7 @@ private:
     std::deque<Read> reads_;
     std::deque<uint64_t> addresses_;
     std::deque<Data> data_;
-    std::deque<uint64_t> answers_;
+    std::deque<Write> writes_;
     Offer ar_, aw_, w_;
 };
 

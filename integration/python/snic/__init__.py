@@ -36,6 +36,7 @@ from snic.control.v1 import (
     system_pb2_grpc,
     tenant_pb2_grpc,
     traffic_pb2_grpc,
+    usage_pb2_grpc,
 )
 
 # The domain of the daemon's own errors.
@@ -89,6 +90,8 @@ class Client:
 
     endpoint: "host:port", or "unix:/path" of a socket.
     identity: over a socket, who calls: "operator/name", "tenant/name" or "orchestrator/name".
+    acting_for: of an operator, the tenant that it calls for, such as "tenant/acme": the tenant's
+        quotas hold, and the policies about both.
     ca, certificate, key: over TCP, PEM files: the authority of the daemon's certificate, and the
         caller's own certificate and key.
     """
@@ -98,6 +101,7 @@ class Client:
         endpoint: str,
         *,
         identity: Optional[str] = None,
+        acting_for: Optional[str] = None,
         ca: Union[str, Path, None] = None,
         certificate: Union[str, Path, None] = None,
         key: Union[str, Path, None] = None,
@@ -112,7 +116,9 @@ class Client:
             read = [Path(path).read_bytes() for path in (ca, key, certificate)]
             channel = grpc.secure_channel(endpoint, grpc.ssl_channel_credentials(*read))
         if identity:
-            channel = grpc.intercept_channel(channel, _Identity(identity))
+            channel = grpc.intercept_channel(channel, _Header("snic-identity", identity))
+        if acting_for:
+            channel = grpc.intercept_channel(channel, _Header("snic-acting-for", acting_for))
         self._channel = channel
         self.audit = audit_pb2_grpc.AuditServiceStub(channel)
         self.access = authorization_pb2_grpc.AuthorizationServiceStub(channel)
@@ -128,6 +134,7 @@ class Client:
         self.system = system_pb2_grpc.SystemServiceStub(channel)
         self.tenants = tenant_pb2_grpc.TenantServiceStub(channel)
         self.traffic = traffic_pb2_grpc.TrafficServiceStub(channel)
+        self.usage = usage_pb2_grpc.UsageServiceStub(channel)
 
     def __enter__(self) -> "Client":
         return self
@@ -189,15 +196,15 @@ class Client:
             time.sleep(0.1 * 2**failed)
 
 
-class _Identity(
+class _Header(
     grpc.UnaryUnaryClientInterceptor,
     grpc.UnaryStreamClientInterceptor,
     grpc.StreamUnaryClientInterceptor,
 ):
-    """Says on a socket who calls."""
+    """Adds a header to each call."""
 
-    def __init__(self, identity: str):
-        self._header = ("snic-identity", identity)
+    def __init__(self, key: str, value: str):
+        self._header = (key, value)
 
     def _call(self, continuation, details, request):
         metadata = [*(details.metadata or ()), self._header]

@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 /// Response of AXI4-Lite to an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Response {
-    /// Done.
+    /// The access was made.
     Okay,
     /// The slave refused it.
     SlaveError,

@@ -433,3 +433,52 @@ fn without_rights_the_quick_start_shows_hosts_that_exchange_packets() {
         std::thread::sleep(Duration::from_millis(20));
     }
 }
+
+/// A bound on latency that no packet keeps is refused, and what is served beyond the promise is metered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bound_on_latency_is_part_of_the_promise_and_what_is_beyond_the_promise_is_metered() {
+    let nts = [("nat", None), ("aes", None)];
+    let promised = Bandwidth::from_mbps(400);
+    let site = Site::new(Home::new(), &nts, promised).await;
+    let file = site.home.path().join("bound.yaml");
+    let update = |bound: &str| {
+        let text =
+            format!("name: web\nbandwidth: 400Mbps\nchain: nat -> aes\nlatency_bound: {bound}\n");
+        std::fs::write(&file, text).expect("it is writable");
+        let path = file.to_str().expect("text");
+        site.snicctl(&["dag", "update", "-f", path, "--wait"]).output().expect("it starts")
+    };
+    let refused = update("100ns");
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && text.contains("within 100 ns"), "{text}");
+    let refused = update("2min");
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(text.contains("unknown unit \"min\"") && text.contains("4"), "its line: {text}");
+    let kept = update("50us");
+    assert!(kept.status.success(), "{}", String::from_utf8_lossy(&kept.stderr));
+    assert_eq!(site.client.list_dags().await[0].latency_bound_nanos, 50_000);
+    let seen = site.run("--rate 1200Mbps --size imix --for 3s");
+    let served = number(&seen, "packets_served");
+    assert!(served > 0, "{seen}");
+    site.counted(served).await;
+    let request = || v1::GetUsageRequest {
+        name: "tenants/acme/dags/web".into(),
+        ..v1::GetUsageRequest::default()
+    };
+    let until = Instant::now() + PATIENCE;
+    let total = loop {
+        let reply = site.client.usage().get_usage(request()).await.expect("its own").into_inner();
+        let total = reply.total.expect("a sum");
+        if total.packets_served >= served {
+            break total;
+        }
+        assert!(Instant::now() < until, "{served} packets were served: {total:?}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    };
+    // By the card's clock, with a second of the promise in hand at the beginning.
+    let most = (total.promised_kbit * 1_000 + promised.get()) / 8;
+    let within = total.bytes_served - total.bytes_beyond_promise;
+    assert!(total.bytes_beyond_promise > 0 && within <= most, "{most} bytes: {total:?}");
+    assert!(total.packets_beyond_promise > 0, "{total:?}");
+    assert_eq!(total.broken, [], "what it sends beyond its promise breaks nothing");
+}

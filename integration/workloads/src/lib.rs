@@ -189,6 +189,7 @@ fn spec(rng: &mut ChaCha8Rng, shape: &Shape) -> DagSpec {
         card_affinity: Default::default(),
         latency_sensitive: false,
         refuse_idle_tasks: false,
+        latency_bound: Default::default(),
         notes: Default::default(),
     }
 }

@@ -47,6 +47,7 @@ fn chains_pass_the_papers_latency() {
         card_affinity: Default::default(),
         latency_sensitive: false,
         refuse_idle_tasks: false,
+        latency_bound: Default::default(),
         notes: Default::default(),
     };
     let (name, _) = workload(1).remove(0);

@@ -81,6 +81,9 @@ pub struct Global {
     /// Ask this host of a fleet what only it knows: cards, regions, events and all else that is read
     #[arg(long, global = true, value_name = "NAME")]
     pub host: Option<String>,
+    /// As an operator, call for a tenant: its quotas and policies hold, and yours
+    #[arg(long, global = true, value_name = "tenant/ID")]
+    pub acting_for: Option<String>,
     /// Timeout of a request [default: 30s]; with --wait, of the wait [default: 10m]
     #[arg(long, global = true, value_name = "TIME")]
     pub timeout: Option<humantime::Duration>,

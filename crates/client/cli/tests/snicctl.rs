@@ -203,6 +203,7 @@ fn an_update_names_what_it_changes() {
         "card_affinity",
         "latency_sensitive",
         "refuse_idle_tasks",
+        "latency_bound_nanos",
         "labels",
         "description",
     ];

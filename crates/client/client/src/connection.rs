@@ -147,6 +147,20 @@ impl Client {
         Ok(Self { sender, ..self })
     }
 
+    /// The same connection, acting for a tenant such as `tenant/acme`, or a member of it; operators may.
+    ///
+    /// # Errors
+    /// [`Failure`] where this is no name of a caller.
+    pub fn acting_for(self, tenant: &str) -> Result<Self, Failure> {
+        let is_tenant = tenant.strip_prefix("tenant/").is_some_and(|name| !name.is_empty());
+        let name = tenant.parse().ok().filter(|_| is_tenant).ok_or_else(|| {
+            let hint = "use tenant/ID or tenant/ID/MEMBER";
+            Failure::usage(format!("{tenant:?} names no tenant that one acts for"), hint)
+        })?;
+        let sender = self.sender.acting_for(Some(name));
+        Ok(Self { sender, ..self })
+    }
+
     /// The host of a fleet that is asked, if one was named.
     pub fn host(&self) -> Option<&str> {
         self.sender.host()

@@ -11,6 +11,7 @@
 //! placement: {zones: [z1], order: spread}   # optional, in a fleet: where it may go
 //! latency_sensitive: true      # optional: low latency matters more than threads
 //! refuse_idle_tasks: true      # optional: refused where a task would pass packets on unchanged
+//! latency_bound: 50us          # optional: 99 of 100 packets are to pass in this time; ns, us, ms, s
 //! labels: {app: web}           # optional: for filters of lists
 //! description: shop front      # optional: for people
 //! chain: nat -> [firewall, kv-cache] -> aes
@@ -57,9 +58,10 @@ use std::ops::Range;
 
 use snic_api::convert;
 use snic_api::v1::dag::{self, Form};
+use snic_domain::limits::DAG_LATENCY_BOUND_MAX;
 use snic_domain::{
-    Bandwidth, Dag, DagSpec, FormPreference, InvalidDag, NodeId, NtConfiguration, PacketSizes,
-    TenantId,
+    Bandwidth, Dag, DagSpec, FormPreference, InvalidDag, LatencyBound, NodeId, NtConfiguration,
+    PacketSizes, TenantId,
 };
 
 pub use self::documents::{Document, DocumentKind, documents};
@@ -91,7 +93,7 @@ const OUTPUT_ONLY: [&str; 16] = [
     "update_time",
     "warnings",
 ];
-const KEYS: &str = "name, tenant, bandwidth, form, packet_sizes, trusted_tenants, card_affinity, placement, latency_sensitive, refuse_idle_tasks, labels, description, configuration, and chain or nodes and edges";
+const KEYS: &str = "name, tenant, bandwidth, form, packet_sizes, trusted_tenants, card_affinity, placement, latency_sensitive, refuse_idle_tasks, latency_bound, labels, description, configuration, and chain or nodes and edges";
 
 /// A DAG file, checked as far as possible without the server.
 #[derive(Debug, Clone, PartialEq)]
@@ -201,6 +203,7 @@ impl Reader<'_> {
         let affinity = fields.card_affinity.map(affinity::affinity).transpose()?;
         let latency_sensitive = fields.latency_sensitive.map(affinity::yes_or_no).transpose()?;
         let refuse_idle_tasks = fields.refuse_idle_tasks.map(affinity::yes_or_no).transpose()?;
+        let latency_bound = fields.latency_bound.map(latency_bound).transpose()?;
         check(&graph, bandwidth, &bandwidth_span)?;
         let dag = snic_api::v1::Dag {
             packet_sizes: sizes
@@ -212,6 +215,7 @@ impl Reader<'_> {
             placement: fields.placement.map(placement::placement).transpose()?.flatten(),
             latency_sensitive: latency_sensitive.unwrap_or_default(),
             refuse_idle_tasks: refuse_idle_tasks.unwrap_or_default(),
+            latency_bound_nanos: latency_bound.unwrap_or_default().get(),
             labels: fields.labels.map(notes::labels).transpose()?.unwrap_or_default(),
             description: fields
                 .description
@@ -294,6 +298,7 @@ struct Fields<'a> {
     placement: Option<&'a YamlNode>,
     latency_sensitive: Option<&'a YamlNode>,
     refuse_idle_tasks: Option<&'a YamlNode>,
+    latency_bound: Option<&'a YamlNode>,
     labels: Option<&'a YamlNode>,
     description: Option<&'a YamlNode>,
     chain: Option<&'a YamlNode>,
@@ -318,6 +323,7 @@ impl<'a> Fields<'a> {
                 "placement" => &mut fields.placement,
                 "latency_sensitive" => &mut fields.latency_sensitive,
                 "refuse_idle_tasks" => &mut fields.refuse_idle_tasks,
+                "latency_bound" | "latency_bound_nanos" => &mut fields.latency_bound,
                 "labels" => &mut fields.labels,
                 "description" => &mut fields.description,
                 "chain" => &mut fields.chain,
@@ -329,7 +335,7 @@ impl<'a> Fields<'a> {
                 _ => return Err(unknown(key, KEYS)),
             };
             if let Some(first) = field {
-                let problem = DagFileProblem::new(key.span.clone(), "the bandwidth is given twice");
+                let problem = DagFileProblem::new(key.span.clone(), "a field is given twice");
                 return Err(problem.label("second value").other(first.span.clone(), "first value"));
             }
             *field = Some(node);
@@ -361,6 +367,16 @@ fn text(node: &YamlNode) -> Result<String, DagFileProblem> {
             format!("expected a text, got {}", node.kind()),
         )),
     }
+}
+
+fn latency_bound(node: &YamlNode) -> Result<LatencyBound, DagFileProblem> {
+    let problem = |message: String| DagFileProblem::new(node.span.clone(), message);
+    let asked =
+        quantity::latency_bound(&text(node)?).map_err(|error| problem(error.to_string()))?;
+    if asked > DAG_LATENCY_BOUND_MAX {
+        return Err(problem(InvalidDag::LatencyBound { asked }.to_string()));
+    }
+    Ok(asked)
 }
 
 fn rate(node: &YamlNode) -> Result<Bandwidth, DagFileProblem> {
@@ -502,6 +518,7 @@ fn check(graph: &Graph, bandwidth: Bandwidth, rate: &Range<usize>) -> Result<(),
         card_affinity: Default::default(),
         latency_sensitive: false,
         refuse_idle_tasks: false,
+        latency_bound: Default::default(),
         notes: Default::default(),
     };
     let Err(error) = Dag::new(spec) else { return Ok(()) };
@@ -515,6 +532,7 @@ fn check(graph: &Graph, bandwidth: Bandwidth, rate: &Range<usize>) -> Result<(),
         | InvalidDag::TooManyTrusted { .. }
         | InvalidDag::TooManyNeighbours { .. }
         | InvalidDag::ContradictoryAffinity { .. }
+        | InvalidDag::LatencyBound { .. }
         | InvalidDag::TooManyNodes { .. }
         | InvalidDag::ConfigurationTooLong { .. } => DagFileProblem::new(graph.whole.clone(), message),
         InvalidDag::ConfiguredTwice { first, index, .. } => {

@@ -26,6 +26,7 @@ impl SourceMap {
             ("dag.placement", fields.placement),
             ("dag.latency_sensitive", fields.latency_sensitive),
             ("dag.refuse_idle_tasks", fields.refuse_idle_tasks),
+            ("dag.latency_bound_nanos", fields.latency_bound),
             ("dag.etag", fields.etag),
             ("dag.nodes", fields.chain.or(fields.nodes)),
             ("dag.edges", fields.chain.or(fields.edges)),

@@ -3,7 +3,7 @@
 //! They are parsed exactly, without floating point, so that the reserved value is the written one. Rates are
 //! decimal; a capital `B` would mean bytes, a factor of eight, and is rejected.
 
-use snic_domain::{Bandwidth, ByteSize};
+use snic_domain::{Bandwidth, ByteSize, LatencyBound};
 
 /// Why a text is not a valid quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -25,6 +25,7 @@ pub enum InvalidQuantity {
 }
 
 const RATE_UNITS: &str = "bps, kbps, Mbps, Gbps or Tbps (or bit/s, kbit/s, …); no unit means bit/s";
+const TIME_UNITS: &str = "ns, us, ms or s; no unit means nanoseconds";
 const SIZE_UNITS: &str = "B, KiB, MiB, GiB, kB, MB or GB; no unit means bytes";
 
 /// Parses a rate. A plain number is bits per second.
@@ -66,6 +67,24 @@ pub fn size(text: &str) -> Result<ByteSize, InvalidQuantity> {
     let bytes =
         scaled(number, factor).ok_or_else(|| InvalidQuantity::Range(short(text), "bytes"))?;
     Ok(ByteSize::from_bytes(bytes))
+}
+
+/// Parses a bound on latency. A plain number is nanoseconds.
+///
+/// # Errors
+/// [`InvalidQuantity`], naming the part that is wrong.
+pub fn latency_bound(text: &str) -> Result<LatencyBound, InvalidQuantity> {
+    let (number, unit) = split(text, "50us")?;
+    let factor = match unit {
+        "" | "ns" => 1,
+        "us" | "µs" | "μs" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        _ => return Err(InvalidQuantity::Unit { unit: short(unit), known: TIME_UNITS }),
+    };
+    let nanos = scaled(number, factor);
+    let nanos = nanos.ok_or_else(|| InvalidQuantity::Range(short(text), "nanoseconds"))?;
+    Ok(LatencyBound::new(nanos))
 }
 
 /// Splits a text into the number and its unit.
@@ -142,6 +161,25 @@ mod tests {
     #[case("5MB", 5_000_000)]
     fn sizes_are_read_exactly(#[case] text: &str, #[case] bytes: u64) {
         assert_eq!(size(text), Ok(ByteSize::from_bytes(bytes)));
+    }
+
+    #[rstest]
+    #[case("50us", Ok(50_000))]
+    #[case("1.5 ms", Ok(1_500_000))]
+    #[case("0", Ok(0))]
+    #[case("800", Ok(800))]
+    #[case("1s", Ok(1_000_000_000))]
+    #[case("0.5ns", Err("a whole number of nanoseconds"))]
+    #[case("5min", Err("unknown unit \"min\"; use ns, us"))]
+    #[case("fast", Err("does not start with a number"))]
+    fn times_are_read_exactly(#[case] text: &str, #[case] nanos: Result<u64, &str>) {
+        match nanos {
+            Ok(nanos) => assert_eq!(latency_bound(text), Ok(LatencyBound::new(nanos))),
+            Err(reason) => {
+                let error = latency_bound(text).expect_err(text).to_string();
+                assert!(error.contains(reason), "{error}");
+            }
+        }
     }
 
     #[test]

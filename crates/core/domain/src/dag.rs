@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::{
     AFFINITY_DAGS_MAX, DAG_BANDWIDTH_MAX, DAG_BANDWIDTH_MIN, DAG_CONFIGURATION_BYTES_MAX,
-    DAG_NODES_MAX, FORK_BRANCHES_MAX, TRUSTED_TENANTS_MAX,
+    DAG_LATENCY_BOUND_MAX, DAG_NODES_MAX, FORK_BRANCHES_MAX, TRUSTED_TENANTS_MAX,
 };
 use crate::{
-    Bandwidth, Bitstream, CardAffinity, DagName, InvalidPacketSizes, NodeId, Notes, NotesPatch,
-    NtConfiguration, NtTypeId, PacketSizes, TenantId,
+    Bandwidth, Bitstream, CardAffinity, DagName, InvalidPacketSizes, LatencyBound, NodeId, Notes,
+    NotesPatch, NtConfiguration, NtTypeId, PacketSizes, TenantId,
 };
 
 /// Execution of forks.
@@ -82,6 +82,9 @@ pub struct DagSpec {
     /// Whether it has no place where one of its tasks would pass packets on unchanged ([`crate::IdleTask`]).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub refuse_idle_tasks: bool,
+    /// Time in which 99 of 100 of its packets are to pass its card, as a part of its promise.
+    #[serde(default, skip_serializing_if = "LatencyBound::is_zero")]
+    pub latency_bound: LatencyBound,
     /// Notes of its tenant. Changes of them alone place nothing again.
     #[serde(default, skip_serializing_if = "Notes::is_empty")]
     pub notes: Notes,
@@ -117,6 +120,7 @@ impl DagSpec {
             card_affinity,
             latency_sensitive: false,
             refuse_idle_tasks: false,
+            latency_bound: LatencyBound::ZERO,
             notes,
         }
     }
@@ -169,6 +173,8 @@ pub struct DagPatch {
     pub latency_sensitive: Option<bool>,
     /// Whether it has no place where one of its tasks would pass packets on unchanged.
     pub refuse_idle_tasks: Option<bool>,
+    /// Time in which 99 of 100 of its packets are to pass its card; zero for no bound.
+    pub latency_bound: Option<LatencyBound>,
     /// Notes of its tenant.
     pub notes: NotesPatch,
 }
@@ -186,6 +192,7 @@ impl DagPatch {
             card_affinity: self.card_affinity.unwrap_or_else(|| spec.card_affinity.clone()),
             latency_sensitive: self.latency_sensitive.unwrap_or(spec.latency_sensitive),
             refuse_idle_tasks: self.refuse_idle_tasks.unwrap_or(spec.refuse_idle_tasks),
+            latency_bound: self.latency_bound.unwrap_or(spec.latency_bound),
             notes: self.notes.apply(&spec.notes),
         }
     }
@@ -203,6 +210,7 @@ impl From<DagSpec> for DagPatch {
             card_affinity: Some(spec.card_affinity),
             latency_sensitive: Some(spec.latency_sensitive),
             refuse_idle_tasks: Some(spec.refuse_idle_tasks),
+            latency_bound: Some(spec.latency_bound),
             notes: spec.notes.into(),
         }
     }
@@ -287,6 +295,11 @@ pub enum InvalidDag {
         asked.get()
     )]
     Bandwidth { asked: Bandwidth },
+    /// A bound on latency that is longer than allowed.
+    #[error(
+        "a latency bound of {asked} is not allowed: 1 ns to {DAG_LATENCY_BOUND_MAX}, or 0 for none"
+    )]
+    LatencyBound { asked: LatencyBound },
     /// Packet sizes that no mix can have.
     #[error("packet sizes: {0}")]
     PacketSizes(InvalidPacketSizes),
@@ -324,6 +337,7 @@ impl InvalidDag {
             }
             Self::Cycle { .. } | Self::TooManyBranches { .. } => "edges".into(),
             Self::Bandwidth { .. } => "bandwidth_bps".into(),
+            Self::LatencyBound { .. } => "latency_bound_nanos".into(),
             Self::PacketSizes(why) => why.field(),
             Self::TooManyTrusted { .. } => "trusted_tenants".into(),
             Self::TooManyNeighbours { list, .. } => format!("card_affinity.{list}"),
@@ -350,11 +364,14 @@ impl Dag {
     ///
     /// # Errors
     ///
-    /// [`InvalidDag`], the first of: bandwidth out of range; packet sizes; no nodes or too many; duplicate ids;
+    /// [`InvalidDag`], the first of: bandwidth or latency bound out of range; packet sizes; no nodes or too many; duplicate ids;
     /// configurations that are too long or of one type twice; unknown nodes, self-loops and duplicate
     /// edges; a cycle; several entries; too wide a fork.
     pub fn new(spec: DagSpec) -> Result<Self, InvalidDag> {
         check_bandwidth(spec.bandwidth)?;
+        if spec.latency_bound > DAG_LATENCY_BOUND_MAX {
+            return Err(InvalidDag::LatencyBound { asked: spec.latency_bound });
+        }
         spec.packet_sizes.check().map_err(InvalidDag::PacketSizes)?;
         let tenants = spec.trusted_tenants.len();
         if tenants > TRUSTED_TENANTS_MAX {
@@ -561,6 +578,7 @@ mod tests {
             card_affinity: CardAffinity::default(),
             latency_sensitive: false,
             refuse_idle_tasks: false,
+            latency_bound: LatencyBound::ZERO,
             notes: Notes::default(),
         }
     }

@@ -78,4 +78,4 @@ pub use program::{
 };
 pub use rule::{Match, Prefix, Rule, RulePatch};
 pub use tenant::{Quota, QuotaPatch, Tenant, TenantPatch};
-pub use units::{Area, Bandwidth, ByteSize, Cycles, Timestamp};
+pub use units::{Area, Bandwidth, ByteSize, Cycles, LatencyBound, Timestamp};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Bandwidth, ByteSize};
+use crate::{Bandwidth, ByteSize, LatencyBound};
 
 /// Most NTs of one DAG: a DAG of 64 single-NT branches already takes 64 of the 4096 stage rows,
 /// and planning is quadratic in it.
@@ -19,6 +19,8 @@ pub const TENANT_CONFIGURATIONS_MAX: usize = 32;
 pub const DAG_BANDWIDTH_MIN: Bandwidth = Bandwidth::from_mbps(1);
 /// Most bandwidth of a DAG: what fits the 32-bit kbit/s columns, far over any port.
 pub const DAG_BANDWIDTH_MAX: Bandwidth = Bandwidth::from_gbps(4_000);
+/// Longest bound on the latency of a DAG's packets: a second, the length of the windows in which it is judged.
+pub const DAG_LATENCY_BOUND_MAX: LatencyBound = LatencyBound::new(1_000_000_000);
 /// Smallest packet, in bytes: an Ethernet frame.
 pub const PACKET_BYTES_MIN: u32 = 64;
 /// Largest packet, in bytes: a jumbo frame and what stands around it.

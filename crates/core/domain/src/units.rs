@@ -105,10 +105,34 @@ unit!(
     plain
 );
 unit!(
+    /// Time in which 99 of 100 packets of a DAG are to pass its card, in nanoseconds; zero where none was asked for.
+    LatencyBound,
+    "ns",
+    plain
+);
+unit!(
     /// A size in bytes.
     ByteSize,
     "bytes"
 );
+
+impl LatencyBound {
+    /// Whether no bound was asked for.
+    pub const fn is_zero(&self) -> bool {
+        self.0 == 0
+    }
+
+    /// Cycles of a clock that are within it, rounded down; `None` where none was asked for.
+    pub fn cycles(self, clock_hz: u64) -> Option<u32> {
+        let cycles = u128::from(self.0) * u128::from(clock_hz) / 1_000_000_000;
+        (!self.is_zero()).then(|| u32::try_from(cycles).unwrap_or(u32::MAX))
+    }
+
+    /// The bound as a time; `None` where none was asked for.
+    pub const fn duration(self) -> Option<Duration> {
+        if self.is_zero() { None } else { Some(Duration::from_nanos(self.0)) }
+    }
+}
 
 impl Bandwidth {
     /// Unit of the card's rate registers: 1 kbit/s.

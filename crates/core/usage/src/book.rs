@@ -434,13 +434,13 @@ impl Book {
             Some(known) => known.tick(reading),
             None => self.card(card).tick(reading),
         };
-        let Tick::Passed { bytes_most, is_news } = tick else { return };
+        let Tick::Passed { bytes_most, span, is_news } = tick else { return };
         self.note_reading(card, reading.now);
         if !self.waiting.is_empty() {
             self.apply_waiting(card);
         }
         if let Some(known) = self.cards.get_mut(card) {
-            known.count(reading.counters, bytes_most, is_active);
+            known.count(reading.counters, (bytes_most, span), is_active);
         }
         if is_news {
             self.write_all(card);

@@ -8,6 +8,7 @@ use crate::key::{AccountPart, UsageRates};
 use crate::meter::{Gap, Meter, UsageAmounts};
 use crate::reading::UsageReading;
 use crate::saved::{SavedCard, SavedRow, counters_of};
+use crate::within::PromiseLeft;
 
 const CAUSES: usize = DropCause::ALL.len();
 /// Meters of a row's counters, in the order of [`counters_of`].
@@ -34,6 +35,8 @@ struct RowOwner {
     rates: UsageRates,
     /// Time up to which the rates are charged.
     since: u64,
+    /// What it may still be served within its promise.
+    left: PromiseLeft,
     /// UsageAmounts that are not in the account yet.
     pending: UsageAmounts,
     /// Readings without a change since the DAG was gone from the card's tables.
@@ -60,6 +63,13 @@ pub(crate) struct Charged {
     pub rates: UsageRates,
 }
 
+/// Time of a card from one reading to the next, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Span {
+    from: u64,
+    to: u64,
+}
+
 /// Consequence of a reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tick {
@@ -69,6 +79,8 @@ pub(crate) enum Tick {
     Passed {
         /// Most bytes that a counter rises by.
         bytes_most: u64,
+        /// Times of the card between which they were counted, where it is known how long that was.
+        span: Option<Span>,
         /// Whether something is known for the first time that a start continues from.
         is_news: bool,
     },
@@ -322,13 +334,20 @@ impl CardBook {
         let has_time = counters.cycles.is_some() || !self.is_restored;
         let bytes_most = if has_time { bytes_most(reading.line, passed) } else { u64::MAX };
         self.is_restored = false;
-        Tick::Passed { bytes_most, is_news }
+        let to = self.clock.read_at();
+        let span = (has_time && passed > 0).then(|| Span { from: to - passed, to });
+        Tick::Passed { bytes_most, span, is_news }
     }
 
     /// Takes in counters that rise by at most so many bytes. `is_active` says whether a row is in the card's tables, or is about to be.
-    pub fn count(&mut self, counters: &CardCounters, most: u64, is_active: impl Fn(u16) -> bool) {
+    pub fn count(
+        &mut self,
+        counters: &CardCounters,
+        (most, span): (u64, Option<Span>),
+        is_active: impl Fn(u16) -> bool,
+    ) {
         for (row, counters) in &counters.dags {
-            self.row_mut(*row).count(counters_of(counters), most);
+            self.row_mut(*row).count(counters_of(counters), most, span);
         }
         for (row, drops) in &counters.dag_drops {
             self.row_mut(*row).count_drops(*drops);
@@ -386,8 +405,8 @@ fn bytes_most(line: Bandwidth, nanos: u64) -> u64 {
 impl RowOwner {
     const fn new(uid: DagUid, account: AccountPart, rates: UsageRates, since: u64) -> Self {
         let (is_held, stable, has_changed) = (true, 0, false);
-        let pending = UsageAmounts::ZERO;
-        Self { uid, account, is_held, rates, since, pending, stable, has_changed }
+        let (left, pending) = (PromiseLeft::new(&rates, since), UsageAmounts::ZERO);
+        Self { uid, account, is_held, rates, since, left, pending, stable, has_changed }
     }
 
     const fn is_left(&self) -> bool {
@@ -398,10 +417,22 @@ impl RowOwner {
         !self.is_held && self.stable >= STABLE_READINGS
     }
 
+    /// Notes what was served beyond the promise. After the DAG has left the card it gets no more of it.
+    fn tell_apart(&mut self, Span { from, to }: Span, bytes: u64, packets: u64) {
+        if self.is_held {
+            self.left.limit(&self.rates, from);
+            self.left.fill(&self.rates, to);
+        }
+        let beyond = self.left.spend(&self.rates, bytes, packets);
+        self.pending.add(Meter::BytesBeyond, beyond.bytes);
+        self.pending.add(Meter::PacketsBeyond, beyond.packets);
+    }
+
     fn charge(&mut self, time: u64) -> Charged {
         let until = if self.is_held { time } else { self.since };
         let nanos = until.saturating_sub(self.since);
         self.since = self.since.max(until);
+        self.left.fill(&self.rates, until);
         let amounts = std::mem::take(&mut self.pending);
         Charged { account: self.account.clone(), amounts, nanos, rates: self.rates.clone() }
     }
@@ -448,7 +479,7 @@ impl Row {
         }
     }
 
-    fn count(&mut self, now: [u64; 4], most: u64) {
+    fn count(&mut self, now: [u64; 4], most: u64, span: Option<Span>) {
         if self.seen == Some(now) {
             return;
         }
@@ -464,6 +495,10 @@ impl Row {
         }
         for (meter, rise) in COUNTED.into_iter().zip(rise) {
             self.note(meter, rise);
+        }
+        if let (Some(span), Some(owner)) = (span, &mut self.owner) {
+            let [_, _, bytes, packets] = rise;
+            owner.tell_apart(span, bytes, packets);
         }
     }
 

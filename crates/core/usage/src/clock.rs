@@ -83,6 +83,11 @@ impl CardClock {
         self.floor = self.floor.max(nanos);
     }
 
+    /// Time at the last reading.
+    pub(crate) const fn read_at(&self) -> u64 {
+        self.nanos
+    }
+
     /// Latest time that was given out.
     pub(crate) const fn latest(&self) -> u64 {
         self.floor

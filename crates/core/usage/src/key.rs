@@ -72,6 +72,9 @@ impl From<NtInstances> for BTreeMap<NtTypeId, u32> {
 pub struct UsageRates {
     /// Promised bandwidth, in bits per second.
     pub promised: u64,
+    /// Packets per second that are promised with it, by the sizes that its DAG states.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub packets: u64,
     /// Regions with an instance of it.
     pub regions: u32,
     /// Area that the promise takes as if the DAG were alone, in billionths of the card's.

@@ -47,6 +47,7 @@ mod retention;
 mod saved;
 mod series;
 mod spending;
+mod within;
 
 #[cfg(test)]
 mod tests;

@@ -112,6 +112,10 @@ pub enum Meter {
     PacketsServed,
     /// Packets that were dropped.
     Dropped(DropCause),
+    /// Packets that went out beyond what was promised.
+    PacketsBeyond,
+    /// Bytes that went out beyond what was promised.
+    BytesBeyond,
     /// Time in which its promise was broken for this cause.
     PromiseBroken(BreakCause),
     /// Time in which something is missing or not known.
@@ -146,6 +150,8 @@ const PLAIN: [Meter; 7] = [
     Meter::PacketsIn,
     Meter::PacketsServed,
 ];
+/// Meters of what went out beyond the promise.
+const BEYOND: [Meter; 2] = [Meter::PacketsBeyond, Meter::BytesBeyond];
 /// Meters that came after those of gaps.
 const LATER: [Meter; 8] = [
     Meter::Area,
@@ -158,18 +164,21 @@ const LATER: [Meter; 8] = [
     Meter::Stored,
 ];
 const CAUSES: usize = DropCause::ALL.len();
-/// First number of a broken promise: room for more causes of drops before it.
+/// First number of what is beyond the promise: room for more causes of drops before it.
+const FIRST_BEYOND: usize = 22;
+/// First number of a broken promise.
 const FIRST_BROKEN: usize = 24;
-/// First number of a gap: room for one more cause of broken promises before it.
+/// First number of a gap: no more causes of broken promises fit before it.
 const FIRST_GAP: usize = 32;
 /// First number of the later ones: room for more gaps before it.
 const FIRST_LATER: usize = 40;
-/// First number of NTs: there is no more room before it. Numbers that are free are left of causes and gaps.
+/// First number of NTs: there is no more room before it. Numbers that are free are left of causes of drops and of gaps.
 const FIRST_NT: usize = 48;
 /// Meters of NTs: the last one is of all types that have no number in the account's list.
 const NTS: usize = 16;
 /// Places of meters in [`Meter::all`].
-const BROKEN_AT: usize = PLAIN.len() + CAUSES;
+const BEYOND_AT: usize = PLAIN.len() + CAUSES;
+const BROKEN_AT: usize = BEYOND_AT + BEYOND.len();
 const GAPS_AT: usize = BROKEN_AT + BreakCause::ALL.len();
 const LATER_AT: usize = GAPS_AT + Gap::ALL.len();
 const NTS_AT: usize = LATER_AT + LATER.len();
@@ -186,7 +195,8 @@ impl Meter {
         let broken = BreakCause::ALL.into_iter().map(Self::PromiseBroken);
         let gaps = Gap::ALL.into_iter().map(Self::Gap);
         let nts = (0..NTS as u8).map(Self::Nt);
-        PLAIN.into_iter().chain(drops).chain(broken).chain(gaps).chain(LATER).chain(nts)
+        let counted = PLAIN.into_iter().chain(drops).chain(BEYOND);
+        counted.chain(broken).chain(gaps).chain(LATER).chain(nts)
     }
 
     /// Place in [`Meter::all`].
@@ -200,6 +210,8 @@ impl Meter {
             Self::PacketsIn => 5,
             Self::PacketsServed => 6,
             Self::Dropped(cause) => PLAIN.len() + cause as usize,
+            Self::PacketsBeyond => BEYOND_AT,
+            Self::BytesBeyond => BEYOND_AT + 1,
             Self::PromiseBroken(cause) => BROKEN_AT + cause as usize,
             Self::Gap(gap) => GAPS_AT + gap as usize,
             Self::Area => LATER_AT,
@@ -218,6 +230,7 @@ impl Meter {
     /// Its number in records, which never changes.
     const fn number(self) -> usize {
         match self {
+            Self::PacketsBeyond | Self::BytesBeyond => FIRST_BEYOND + self.index() - BEYOND_AT,
             Self::PromiseBroken(cause) => FIRST_BROKEN + cause as usize,
             Self::Gap(gap) => FIRST_GAP + gap as usize,
             Self::Area
@@ -235,6 +248,7 @@ impl Meter {
 
     fn of_number(number: usize) -> Option<Self> {
         let drop = || DropCause::ALL.get(number.checked_sub(PLAIN.len())?).copied();
+        let beyond = || BEYOND.get(number.checked_sub(FIRST_BEYOND)?).copied();
         let broken = || BreakCause::ALL.get(number.checked_sub(FIRST_BROKEN)?).copied();
         let gap = || Gap::ALL.get(number.checked_sub(FIRST_GAP)?).copied();
         let later = || LATER.get(number.checked_sub(FIRST_LATER)?).copied();
@@ -244,7 +258,8 @@ impl Meter {
         };
         let plain = PLAIN.get(number).copied();
         let old = plain.or_else(|| drop().map(Self::Dropped)).or_else(|| gap().map(Self::Gap));
-        old.or_else(|| broken().map(Self::PromiseBroken)).or_else(later).or_else(nt)
+        let old = old.or_else(|| broken().map(Self::PromiseBroken));
+        old.or_else(beyond).or_else(later).or_else(nt)
     }
 
     /// Its unit.
@@ -264,8 +279,10 @@ impl Meter {
             Self::ApiCalls => MeterUnit::Calls,
             Self::Stored => MeterUnit::ByteSeconds,
             Self::Promised => MeterUnit::Kilobits,
-            Self::BytesIn | Self::BytesServed => MeterUnit::Bytes,
-            Self::PacketsIn | Self::PacketsServed | Self::Dropped(_) => MeterUnit::Packets,
+            Self::BytesIn | Self::BytesServed | Self::BytesBeyond => MeterUnit::Bytes,
+            Self::PacketsIn | Self::PacketsServed | Self::PacketsBeyond | Self::Dropped(_) => {
+                MeterUnit::Packets
+            }
         }
     }
 }

@@ -89,7 +89,7 @@ macro_rules! meter {
 }
 
 /// All meters that can have a price, but those of NT types.
-const METERS: [PricedMeter; 13] = [
+const METERS: [PricedMeter; 15] = [
     meter!("dag_seconds", "Time on a card", "DAG-Seconds", 3, Life),
     meter!("promised_gigabits", "Guaranteed bandwidth", "Gb", 6, Promised),
     meter!("region_seconds", "Regions", "Region-Seconds", 3, Regions),
@@ -97,6 +97,14 @@ const METERS: [PricedMeter; 13] = [
     meter!("gigabytes_served", "Bytes served", "GB", 9, BytesServed),
     meter!("million_packets_in", "Packets in", "1000000 Packets", 6, PacketsIn),
     meter!("million_packets_served", "Packets served", "1000000 Packets", 6, PacketsServed),
+    meter!("gigabytes_beyond_promise", "Bytes served beyond the promise", "GB", 9, BytesBeyond),
+    meter!(
+        "million_packets_beyond_promise",
+        "Packets served beyond the promise",
+        "1000000 Packets",
+        6,
+        PacketsBeyond
+    ),
     meter!("card_seconds", "Area of a card", "Card-Seconds", 6, Area),
     meter!("memory_mebibyte_seconds", "On-board memory", "MiB-Seconds", 3, Memory),
     meter!("loads", "Loads of regions", "Loads", 0, Loads),

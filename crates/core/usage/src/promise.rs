@@ -27,11 +27,13 @@ pub enum BreakCause {
     Stopped,
     /// Less than promised was served of what it sent, in a window of a second.
     BelowPromise,
+    /// More than one packet in a hundred took longer than the DAG asked for, in a window in which it kept to its promise.
+    LatencyAboveBound,
 }
 
 impl BreakCause {
     /// All of them, in the order of their meters.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::CardLost,
         Self::NoPlace,
         Self::RegionNotLoaded,
@@ -39,7 +41,13 @@ impl BreakCause {
         Self::ConfigurationRefused,
         Self::Stopped,
         Self::BelowPromise,
+        Self::LatencyAboveBound,
     ];
+
+    /// Whether it shows in what is served, and only while the card is read.
+    pub const fn is_of_service(self) -> bool {
+        matches!(self, Self::BelowPromise | Self::LatencyAboveBound)
+    }
 
     /// Word for people and files.
     pub const fn word(self) -> &'static str {
@@ -51,6 +59,7 @@ impl BreakCause {
             Self::ConfigurationRefused => "CONFIGURATION_REFUSED",
             Self::Stopped => "STOPPED",
             Self::BelowPromise => "BELOW_PROMISE",
+            Self::LatencyAboveBound => "LATENCY_ABOVE_BOUND",
         }
     }
 }
@@ -58,7 +67,7 @@ impl BreakCause {
 /// State of a promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PromiseState {
-    /// All that it sends within its promise is served, as far as its card was read.
+    /// All that it sends within its promise is served, in the time that it asked for, as far as its card was read.
     Kept,
     /// It is not.
     Broken(BreakCause),

@@ -1,5 +1,6 @@
 //! The book against a list of all that happened, added up.
 
+mod beyond;
 mod promises;
 mod spending;
 mod tenants;
@@ -51,6 +52,7 @@ fn instances(promised: u64) -> BTreeMap<NtTypeId, u32> {
 fn rates(promised: u64) -> UsageRates {
     UsageRates {
         promised,
+        packets: promised / 10_000,
         regions: 2,
         area: promised / 40,
         memory: promised % 7 * 2,
@@ -733,7 +735,10 @@ fn numbers_of_meters_stay() {
     let of = |number: usize| all.iter().find(|(of, _)| *of == number).map(|(_, name)| &**name);
     let known = [
         (6, "PacketsServed"),
+        (22, "PacketsBeyond"),
+        (23, "BytesBeyond"),
         (24, "PromiseBroken(CardLost)"),
+        (31, "PromiseBroken(LatencyAboveBound)"),
         (30, "PromiseBroken(BelowPromise)"),
         (32, "Gap(Late)"),
         (40, "Area"),

@@ -87,18 +87,25 @@ pub const LOST_EPOCH_HEADER: &str = "snic-lost-epoch";
 pub struct Sender {
     identity: Option<MetadataValue<Ascii>>,
     host: Option<MetadataValue<Ascii>>,
+    acting_for: Option<MetadataValue<Ascii>>,
 }
 
 impl Sender {
     /// With the identity in plain text; `None` over TLS, where the certificate has it.
     pub const fn new(identity: Option<MetadataValue<Ascii>>) -> Self {
-        Self { identity, host: None }
+        Self { identity, host: None, acting_for: None }
     }
 
     /// With the host of a fleet that is asked.
     #[must_use]
     pub fn for_host(self, host: Option<MetadataValue<Ascii>>) -> Self {
         Self { host, ..self }
+    }
+
+    /// With the tenant that an operator acts for, such as `tenant/acme`.
+    #[must_use]
+    pub fn acting_for(self, acting_for: Option<MetadataValue<Ascii>>) -> Self {
+        Self { acting_for, ..self }
     }
 
     /// The host of a fleet that is asked, if one was named.
@@ -109,7 +116,12 @@ impl Sender {
 
 impl Interceptor for Sender {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        for (key, value) in [("snic-identity", &self.identity), (HOST_HEADER, &self.host)] {
+        let all = [
+            ("snic-identity", &self.identity),
+            (HOST_HEADER, &self.host),
+            (ACTING_FOR_HEADER, &self.acting_for),
+        ];
+        for (key, value) in all {
             if let Some(value) = value {
                 request.metadata_mut().insert(key, value.clone());
             }

@@ -10,7 +10,7 @@ use crate::v1::ErrorReason;
 pub const BURN_WINDOWS: [u64; 4] = [300, 3_600, 6 * 3_600, 3 * DAY];
 /// Most outages of a reply.
 pub const OUTAGES_MAX: usize = 16;
-/// Seconds.
+/// Seconds of a day.
 const DAY: u64 = 86_400;
 /// All of a time.
 const WHOLE: u64 = 1_000_000;
@@ -25,6 +25,8 @@ pub fn add_usage(sum: &mut v1::UsageEntry, other: &v1::UsageEntry) {
     plus(&mut sum.bytes_served, other.bytes_served);
     plus(&mut sum.packets_in, other.packets_in);
     plus(&mut sum.packets_served, other.packets_served);
+    plus(&mut sum.bytes_beyond_promise, other.bytes_beyond_promise);
+    plus(&mut sum.packets_beyond_promise, other.packets_beyond_promise);
     plus(&mut sum.area_ppm_seconds, other.area_ppm_seconds);
     plus(&mut sum.memory_mib_ms, other.memory_mib_ms);
     plus(&mut sum.loads, other.loads);

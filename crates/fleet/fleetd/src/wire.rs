@@ -85,6 +85,7 @@ pub(crate) fn dag(of: &FleetDag, reader: &Caller) -> v1::Dag {
         placement: placement::to_wire(&of.constraints, of.policy),
         latency_sensitive: of.spec.latency_sensitive,
         refuse_idle_tasks: of.spec.refuse_idle_tasks,
+        latency_bound_nanos: of.spec.latency_bound.get(),
         labels: of.spec.notes.labels.as_map().clone(),
         description: of.spec.notes.description.as_str().to_owned(),
         state: state.into(),

@@ -155,6 +155,7 @@ pub(crate) fn dag(view: &DagView, reader: DagReader<'_>) -> v1::Dag {
         placement: None, // where in a fleet it may go the fleet knows
         latency_sensitive: view.spec.latency_sensitive,
         refuse_idle_tasks: view.spec.refuse_idle_tasks,
+        latency_bound_nanos: view.spec.latency_bound.get(),
         labels: view.spec.notes.labels.as_map().clone(),
         description: view.spec.notes.description.as_str().to_owned(),
         state: dag::state_to_wire(view.state).into(),

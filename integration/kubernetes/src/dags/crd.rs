@@ -5,9 +5,9 @@ use snic_api::v1::dag::Form;
 use snic_api::v1::placement::Order;
 use snic_domain::ID_CHARS_MAX;
 use snic_domain::limits::{
-    AFFINITY_DAGS_MAX, DAG_BANDWIDTH_MAX, DAG_BANDWIDTH_MIN, DAG_NODES_MAX, DESCRIPTION_BYTES_MAX,
-    FORK_BRANCHES_MAX, LABEL_CHARS_MAX, LABELS_MAX, PACKET_BYTES_MAX, PACKET_BYTES_MIN,
-    PACKET_SIZES_MAX, PACKET_WEIGHT_MAX, TRUSTED_TENANTS_MAX,
+    AFFINITY_DAGS_MAX, DAG_BANDWIDTH_MAX, DAG_BANDWIDTH_MIN, DAG_LATENCY_BOUND_MAX, DAG_NODES_MAX,
+    DESCRIPTION_BYTES_MAX, FORK_BRANCHES_MAX, LABEL_CHARS_MAX, LABELS_MAX, PACKET_BYTES_MAX,
+    PACKET_BYTES_MIN, PACKET_SIZES_MAX, PACKET_WEIGHT_MAX, TRUSTED_TENANTS_MAX,
 };
 
 use super::object::{GROUP, KIND, PLURAL, VERSION};
@@ -18,6 +18,7 @@ const ID: &str = "^[a-z]([a-z0-9-]*[a-z0-9])?$";
 /// Ids of network task types: the provider's, or a tenant's with its id first; full names too.
 const NT_TYPE: &str = "^(ntTypes/)?([a-z]([a-z0-9-]*[a-z0-9])?\\.)?[a-z]([a-z0-9-]*[a-z0-9])?$";
 /// Rates as DAG files have them.
+const TIME: &str = "^[0-9][0-9_]*(\\.[0-9]+)? ?(ns|us|ms|s)?$";
 const RATE: &str = "^[0-9][0-9_]*(\\.[0-9]+)? ?(([kKmMgGtT]?bps)|([kKmMgGtT]?bit/s))?$";
 /// Keys of labels.
 const LABEL_KEY: &str = "^[a-z0-9]([a-z0-9./_-]*[a-z0-9])?$";
@@ -220,6 +221,11 @@ fn spec() -> Value {
             "refuse_idle_tasks": {
                 "type": "boolean", "description": "Refused where a task would pass packets on unchanged.",
             },
+            "latency_bound": {
+                "anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": true,
+                "pattern": TIME, "minimum": 0, "maximum": DAG_LATENCY_BOUND_MAX.get(), "maxLength": 40,
+                "description": "Time in which 99 of 100 packets are to pass the card, such as 50us; a plain number is nanoseconds.",
+            },
             "labels": labels("Labels of the DAG on the server.", LABELS_MAX - LABELS),
             "description": text("A sentence for people.", DESCRIPTION_BYTES_MAX),
         },
@@ -342,7 +348,8 @@ mod tests {
     use super::*;
 
     /// Fields of the API's DAG whose keys in a DAG file, and here, are others.
-    const RENAMED: [(&str, &str); 1] = [("bandwidth_bps", "bandwidth")];
+    const RENAMED: [(&str, &str); 2] =
+        [("bandwidth_bps", "bandwidth"), ("latency_bound_nanos", "latency_bound")];
     /// Keys for which the API has none: `nodes` and `edges` in other words.
     const FILE_ONLY: [&str; 2] = ["chain", "configuration"];
 
@@ -397,7 +404,7 @@ mod tests {
             "card_affinity": {"with": ["x"], "apart_from": ["y"], "preferred": true},
             "placement": {"zones": ["z"], "racks": ["r"], "hosts": ["h"], "apart_from_hosts": ["g"],
                           "card_models": ["m"], "host_labels": {"a": "b"}, "order": "spread"},
-            "latency_sensitive": true, "refuse_idle_tasks": true, "labels": {"a": "b"}, "description": "d",
+            "latency_sensitive": true, "refuse_idle_tasks": true, "latency_bound": "50us", "labels": {"a": "b"}, "description": "d",
         });
         let schema = spec();
         for key in schema["properties"].as_object().expect("an object").keys() {

@@ -33,6 +33,7 @@ pub(super) const IN_FILES: &[&str] = &[
     "card_affinity",
     "latency_sensitive",
     "refuse_idle_tasks",
+    "latency_bound_nanos",
     "labels",
     "description",
 ];
@@ -382,6 +383,7 @@ mod tests {
             }),
             latency_sensitive: true,
             refuse_idle_tasks: true,
+            latency_bound_nanos: 50_000,
             labels: [("app".to_owned(), "web".to_owned())].into(),
             description: "for the shop".into(),
             ..Dag::default()

@@ -167,8 +167,12 @@ impl CliSession {
         let file = ContextsFile::load()?;
         let context = self.context(&file)?;
         let client = Client::new(&context, &file, self.deadline())?;
-        match &self.global.host {
-            Some(host) => client.for_host(host),
+        let client = match &self.global.host {
+            Some(host) => client.for_host(host)?,
+            None => client,
+        };
+        match &self.global.acting_for {
+            Some(tenant) => client.acting_for(tenant),
             None => Ok(client),
         }
     }

@@ -19,6 +19,8 @@ const BREAKS: [&str; 7] = [
     "STOPPED",
     "BELOW_PROMISE",
 ];
+/// A cause that came later: its columns are at the end.
+const LATE: &str = "LATENCY_ABOVE_BOUND";
 
 /// Causes of drops, in the order of columns.
 const CAUSES: [&str; 10] = [
@@ -137,12 +139,15 @@ pub fn columns() -> Vec<(String, Values)> {
     let breaks = BREAKS.map(|cause| (format!("broken_{}_ms", cause.to_lowercase()), Broken(cause)));
     let [first, last] = [Vec::from(first), Vec::from(last)]
         .map(|some| some.into_iter().map(|(name, values)| (name.to_owned(), values)));
-    let newest: [(&str, Values); 5] = [
+    let newest: [(&str, Values); 8] = [
         ("api_calls", Amount(|entry| entry.api_calls)),
         ("stored_byte_seconds", Amount(|entry| entry.stored_byte_seconds)),
         ("gap_not_running_ms", Gap("NOT_RUNNING")),
         ("gap_host_unreachable_ms", Gap("HOST_UNREACHABLE")),
         ("project", Text(|entry| &entry.project)),
+        ("bytes_beyond_promise", Amount(|entry| entry.bytes_beyond_promise)),
+        ("packets_beyond_promise", Amount(|entry| entry.packets_beyond_promise)),
+        ("broken_latency_above_bound_ms", Broken(LATE)),
     ];
     let newest = newest.map(|(name, values)| (name.to_owned(), values));
     first.chain(drops).chain(gaps).chain(last).chain(breaks).chain(newest).collect()
@@ -162,7 +167,8 @@ pub fn csv(usage: &[UsageEntry]) -> String {
 pub fn promises_csv(promises: &[GetSloResponse]) -> String {
     let names = ["name", "start_time", "end_time", "promise_ms", "unknown_ms", "broken_ms"];
     let judged = ["availability_ppm", "objective_ppm", "budget_ms", "budget_left_ms"];
-    let breaks = BREAKS.map(|cause| format!("broken_{}_ms", cause.to_lowercase()));
+    let causes = || BREAKS.into_iter().chain([LATE]);
+    let breaks = causes().map(|cause| format!("broken_{}_ms", cause.to_lowercase()));
     let heading = names.into_iter().chain(judged).map(str::to_owned).chain(breaks);
     let mut text = values::line(heading);
     for of in promises {
@@ -180,7 +186,7 @@ pub fn promises_csv(promises: &[GetSloResponse]) -> String {
             judged(of.budget_ms.to_string()),
             judged(of.budget_left_ms.to_string()),
         ];
-        let breaks = BREAKS.map(|cause| {
+        let breaks = causes().map(|cause| {
             let broken = of.broken.iter().find(|broken| broken.cause == cause);
             broken.map_or(0, |broken| broken.millis).to_string()
         });
@@ -213,7 +219,7 @@ mod tests {
         assert!(lines[0].starts_with("name,start_time,end_time,promise_ms,"), "{text}");
         let zero = "1970-01-01T00:00:00Z";
         let first =
-            format!("tenants/acme,{zero},{zero},1000,0,30,970000,999000,1,-29,30,0,0,0,0,0,0");
+            format!("tenants/acme,{zero},{zero},1000,0,30,970000,999000,1,-29,30,0,0,0,0,0,0,0");
         assert_eq!(lines[1], first);
         assert_eq!(lines[2], first.replace("999000,1,-29", ",,"));
     }
@@ -234,6 +240,8 @@ mod tests {
             api_calls: 17,
             stored_byte_seconds: 19,
             project: "projects/p".into(),
+            bytes_beyond_promise: 21,
+            packets_beyond_promise: 22,
             promise_ms: 90,
             broken: vec![UsageBreak { cause: "BELOW_PROMISE".into(), millis: 30 }],
             nts: [("ntTypes/nat", 8), ("", 3)]
@@ -265,7 +273,9 @@ mod tests {
             ["17", "19", "5"]
         );
         assert_eq!(["gap_host_unreachable_ms", "project"].map(of), ["6", "projects/p"]);
-        assert_eq!(lines[0].last(), Some(&"project"), "new columns are behind the others");
+        assert_eq!(["bytes_beyond_promise", "packets_beyond_promise"].map(of), ["21", "22"]);
+        let last = Some(&"broken_latency_above_bound_ms");
+        assert_eq!(lines[0].last(), last, "new columns are behind the others");
         assert_eq!(
             ["memory_mib_ms", "loads", "function_ms", "nt_instance_ms"].map(of),
             ["14", "2", "0", "nat=8 *=3"]

@@ -129,6 +129,8 @@ fn count(entry: &UsageEntry, of: &PricedCount) -> u64 {
         PricedCount::Meter(Meter::BytesServed) => entry.bytes_served,
         PricedCount::Meter(Meter::PacketsIn) => entry.packets_in,
         PricedCount::Meter(Meter::PacketsServed) => entry.packets_served,
+        PricedCount::Meter(Meter::BytesBeyond) => entry.bytes_beyond_promise,
+        PricedCount::Meter(Meter::PacketsBeyond) => entry.packets_beyond_promise,
         PricedCount::Meter(Meter::Area) => entry.area_ppm_seconds,
         PricedCount::Meter(Meter::Memory) => entry.memory_mib_ms,
         PricedCount::Meter(Meter::Loads) => entry.loads,

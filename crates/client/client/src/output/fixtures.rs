@@ -107,6 +107,7 @@ pub fn web() -> Dag {
         placement: None,
         latency_sensitive: false,
         refuse_idle_tasks: false,
+        latency_bound_nanos: 50_000,
         labels: Default::default(),
         description: String::new(),
         form: dag::Form::Unspecified.into(),

@@ -76,6 +76,8 @@ pub fn account(usage: &GetUsageResponse, style: Style) -> String {
     row("bytes served", total.bytes_served, "");
     row("packets in", total.packets_in, "");
     row("packets served", total.packets_served, "");
+    row("bytes beyond the promise", total.bytes_beyond_promise, "");
+    row("packets beyond the promise", total.packets_beyond_promise, "");
     row("API calls", total.api_calls, "");
     row("bitstreams stored", total.stored_byte_seconds, "bytes × s");
     for time in &total.nts {

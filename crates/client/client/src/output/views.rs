@@ -81,6 +81,13 @@ pub fn dag(dag: &Dag, style: Style) -> String {
             ),
             ("Affinity", dag.card_affinity.as_ref().map(affinity).unwrap_or_default()),
             ("May go to", dag.placement.as_ref().map(placement).unwrap_or_default()),
+            (
+                "Latency bound",
+                match dag.latency_bound_nanos {
+                    0 => String::new(),
+                    nanos => format!("{} for 99 of 100 packets", latency_views::time(nanos)),
+                },
+            ),
             ("Prefers", if dag.latency_sensitive { "low latency" } else { "" }.to_owned()),
             ("Refuses", if dag.refuse_idle_tasks { "idle tasks" } else { "" }.to_owned()),
             (

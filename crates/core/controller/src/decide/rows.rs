@@ -73,11 +73,16 @@ pub(crate) fn keys(uid: DagUid, placement: &Placement) -> impl Iterator<Item = R
         .chain(run(Table::Instance, placement.instance_row, instances))
 }
 
+/// Depth of the token bucket of a promise, in bytes.
+pub(crate) fn burst_bytes(promised: Bandwidth) -> u32 {
+    let bytes = promised.get() / 8 * BURST_MICROS / 1_000_000;
+    u32::try_from(bytes).unwrap_or(u32::MAX).max(BURST_BYTES_MIN)
+}
+
 /// The row of a token bucket.
 pub(crate) fn bucket(bucket: Bucket) -> RateLimiterRow {
     let Bucket { rate, promised, packet_bytes, weight } = bucket;
-    let bytes = promised.get() / 8 * BURST_MICROS / 1_000_000;
-    let burst_bytes = u32::try_from(bytes).unwrap_or(u32::MAX).max(BURST_BYTES_MIN);
+    let burst_bytes = burst_bytes(promised);
     let weight = u16::try_from(weight).unwrap_or(u16::MAX);
     let packet_bytes = u16::try_from(packet_bytes.unwrap_or(0)).unwrap_or(u16::MAX);
     let (rate_kbps, promised_kbps) = (rate.kbps(), promised.kbps());

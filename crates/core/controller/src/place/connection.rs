@@ -49,7 +49,7 @@ pub(crate) fn regain(core: &mut Core, tx: &mut Tx, id: &CardId) {
 /// Discards measurements of a card's DAGs, and has their status looked at again.
 fn forget(core: &mut Core, id: &CardId) {
     core.loops.known_mut(id).forget();
-    core.dags.visit_meters(id, |_, meter| meter.forget());
+    core.dags.visit_meters(id, |_, _, meter| meter.forget());
     core.dags.mark_card_dirty(id);
 }
 

@@ -123,6 +123,30 @@ pub(crate) fn check_tasks(
     Err(ControlError::precondition(name, text))
 }
 
+/// Checks that a packet which waits nowhere passes a place within the bound that a DAG asks for.
+pub(crate) fn check_latency(
+    core: &Core,
+    name: &DagName,
+    spec: &DagSpec,
+    choice: &Choice,
+) -> Result<(), ControlError> {
+    let clock_hz = core.cards.known(&choice.card).profile().clock_hz;
+    let least = views::latency(core, spec, &choice.plan.mapping).duration(clock_hz);
+    match spec.latency_bound.duration() {
+        Some(bound) if bound < least => {
+            let text = format!(
+                "99 of 100 packets are to pass within {} (latency_bound_nanos), and on card {} one that waits nowhere \
+                 takes {} ns; ask for that or more, for 0, or for fewer tasks",
+                spec.latency_bound,
+                choice.card,
+                least.as_nanos()
+            );
+            Err(ControlError::precondition(name, text))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Cards that a DAG may go to, by its affinity and those of its tenant's other DAGs.
 /// Time O(DAGs that these name · log DAGs).
 fn wishes(core: &Core, name: &DagName, spec: &DagSpec) -> CardWishes {

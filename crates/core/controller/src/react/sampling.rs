@@ -163,15 +163,15 @@ fn measure(
     }
 }
 
-/// Notes the DAGs of a card whose windows of a second have begun or ceased to lack something of the promise. Time O(DAGs of the card).
+/// Notes the DAGs of a card whose windows of a second have begun or ceased to lack something of the promise, or were too slow. Time O(DAGs of the card).
 fn note_promises(core: &mut Core, id: &CardId) {
     let Core { dags, usage, .. } = core;
     dags.visit_on_card(id, |entry| {
-        let was_below = usage.is_below_promise(entry.uid());
-        if !was_below && entry.meter().is_silent() {
+        let before = usage.service_fault(entry.uid());
+        if before.is_none() && entry.meter().is_silent() {
             return;
         }
-        if was_below != entry.is_below_promise() {
+        if before != entry.service_fault() {
             usage.note_promise(entry.name());
         }
     });

@@ -463,6 +463,7 @@ pub(crate) fn check_choice(
     choice: &Choice,
 ) -> Result<(), ControlError> {
     check_card(core, name, spec, &choice.card)?;
+    placement::check_latency(core, name, spec, choice)?;
     placement::check_tasks(core, name, spec, choice, core.policies.current().admission.idle_tasks)
 }
 

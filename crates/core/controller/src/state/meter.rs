@@ -1,13 +1,15 @@
 //! From a card's counters to one DAG's load. Counter resets, stalls and spikes are handled explicitly.
 
+mod conformance;
 mod latency;
 
 use std::time::Duration;
 
 use snic_autoscaler::{DagCapacity, Decision, Monitor, Policy, decide};
-use snic_domain::{Bandwidth, Timestamp};
+use snic_domain::{Bandwidth, DagSpec, Timestamp};
 use snic_tables::{DagCounters, DropCause, LatencySample};
 
+use self::conformance::Conformance;
 pub(crate) use self::latency::LatencyWindows;
 use crate::protocol::{DagTraffic, TrafficWindow, rate};
 use crate::state::traffic_windows::TrafficWindows;
@@ -22,6 +24,8 @@ pub(crate) struct Meter {
     /// Traffic that is shown and judged.
     windows: TrafficWindows,
     latencies: LatencyWindows,
+    /// Whether it kept to its promise; followed only where the DAG has a bound on latency.
+    conformance: Conformance,
     /// The most that the ports take.
     line: Bandwidth,
     /// Load before rate limiting since the sample before, which rates and instances follow; unknown before the second sample.
@@ -161,15 +165,25 @@ impl Meter {
     }
 
     /// Takes packets that the card sampled, and the largest latency of its row in a time of `window` that ended less than
-    /// that ago: of the DAG only if it had the row then.
+    /// that ago: of the DAG only if it had the row then. Packets that took more than `bound` cycles are counted.
     pub fn note_latencies(
         &mut self,
         samples: &[&LatencySample],
-        largest: Option<u32>,
-        window: Duration,
+        (largest, window): (Option<u32>, Duration),
+        bound: Option<u32>,
     ) {
         let is_its = self.windows.sums().span >= 2 * window;
-        self.latencies.add(samples.iter().copied(), largest.filter(|_| is_its));
+        self.latencies.add(samples.iter().copied(), largest.filter(|_| is_its), bound);
+    }
+
+    /// Follows whether the DAG keeps to its promise, which only one with a bound on latency needs.
+    pub fn note_conformance(&mut self, spec: &DagSpec) {
+        self.conformance.pass(self.windows.sums(), spec);
+    }
+
+    /// Whether more than one packet in a hundred took longer lately than the DAG's bound, while it kept to its promise.
+    pub fn is_above_latency_bound(&self) -> bool {
+        self.latencies.late_window().is_some_and(|window| self.conformance.is_kept_for(window))
     }
 
     /// Latencies of the last second and the last ten.
@@ -302,6 +316,7 @@ impl Meter {
         self.served = Bandwidth::ZERO;
         self.windows.restart();
         self.latencies.restart();
+        self.conformance = Conformance::default();
         self.monitor.restart();
     }
 }

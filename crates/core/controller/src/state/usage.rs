@@ -146,9 +146,12 @@ impl Usage {
         std::mem::take(&mut self.noted_promises)
     }
 
-    /// Whether less than promised was served of what a DAG sent, when that was last followed.
-    pub fn is_below_promise(&self, uid: DagUid) -> bool {
-        self.book.promise(uid) == Some(PromiseState::Broken(BreakCause::BelowPromise))
+    /// Fault of what a DAG was served, when that was last followed.
+    pub fn service_fault(&self, uid: DagUid) -> Option<BreakCause> {
+        match self.book.promise(uid) {
+            Some(PromiseState::Broken(cause)) if cause.is_of_service() => Some(cause),
+            _ => None,
+        }
     }
 
     /// The promise of a DAG is in the state that its entry says. One that was given is kept or broken until the DAG is gone.

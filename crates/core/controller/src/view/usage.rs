@@ -52,6 +52,7 @@ pub(crate) fn rates(core: &Core, entry: &DagEntry) -> UsageRates {
     let memory = core.registry.pages_of(spec).into_values().map(|size| size.get() / MEBIBYTE);
     let mut rates = UsageRates {
         promised: spec.bandwidth.get(),
+        packets: spec.packet_sizes.packets_per_second(spec.bandwidth),
         memory: memory.fold(0, u64::saturating_add),
         functions: core.usage.functions(entry.name()),
         ..UsageRates::default()
@@ -77,13 +78,12 @@ pub(crate) fn promise_state(
 ) -> Option<PromiseState> {
     let promise = entry.promise()?;
     if promise.status == ConditionStatus::True {
-        let below = PromiseState::Broken(BreakCause::BelowPromise);
-        return Some(if entry.is_below_promise() { below } else { PromiseState::Kept });
+        return Some(entry.service_fault().map_or(PromiseState::Kept, PromiseState::Broken));
     }
     if promise.reason == ADOPTING {
         // What was broken by the loss of the card is broken until the card has said what it holds.
         return Some(match before {
-            Some(PromiseState::Broken(cause)) if cause != BreakCause::BelowPromise => {
+            Some(PromiseState::Broken(cause)) if !cause.is_of_service() => {
                 PromiseState::Broken(cause)
             }
             _ => PromiseState::Unknown,

@@ -53,7 +53,7 @@ pub(crate) fn view_of(core: &Core, entry: &DagEntry) -> DagView {
         conditions: entry.conditions().to_vec(),
         mapping: desired.map(|p| p.mapping.clone()),
         contents: desired.map(|p| contents(core, p)).unwrap_or_default(),
-        latency: desired.map_or(Cycles::ZERO, |p| latency(core, p)),
+        latency: desired.map_or(Cycles::ZERO, |p| latency(core, &p.spec, &p.mapping)),
         explanation: entry.explanation().cloned(),
         rate: entry.rate(active.map_or(entry.spec().bandwidth, |p| p.spec.bandwidth)),
         unserved: entry.unserved(),
@@ -101,17 +101,17 @@ fn idle_tasks_of(core: &Core, entry: &DagEntry) -> Vec<IdleTask> {
     entry.desired().map(|of| idle_tasks(core, &of.spec, &of.mapping)).unwrap_or_default()
 }
 
-/// Latency of a packet that waits nowhere.
-fn latency(core: &Core, placement: &Placement) -> Cycles {
-    let card = core.cards.known(&placement.mapping.card);
-    let programs = &placement.mapping.programs;
+/// Latency of a packet of a DAG that waits nowhere, at a place.
+pub(crate) fn latency(core: &Core, spec: &DagSpec, mapping: &Mapping) -> Cycles {
+    let card = core.cards.known(&mapping.card);
+    let programs = &mapping.programs;
     if !programs.is_empty() {
         // Known only where all are.
         let all: Option<Duration> = programs.iter().map(|program| program.latency).sum();
         let cycles = u128::from(card.profile().clock_hz) * all.unwrap_or_default().as_nanos();
         return Cycles::new(u64::try_from(cycles / 1_000_000_000).unwrap_or(u64::MAX));
     }
-    card.latency(placement, core.registry.latency(placement))
+    card.latency(mapping, core.registry.latency(spec, mapping))
 }
 
 /// Latencies of a DAG's packets in the last ten seconds, where any was sampled.
@@ -128,7 +128,7 @@ fn measured(core: &Core, entry: &DagEntry) -> Option<MeasuredLatencies> {
     };
     let last_ten_seconds = latencies.ten_seconds(clock_hz, task);
     (last_ten_seconds.samples > 0).then(|| MeasuredLatencies {
-        planned: latency(core, desired).duration(clock_hz),
+        planned: latency(core, &desired.spec, &desired.mapping).duration(clock_hz),
         last_second: latencies.second(clock_hz, task),
         last_ten_seconds,
     })

@@ -181,6 +181,7 @@ fn diamond(form: FormPreference, gbps: u64) -> DagSpec {
         card_affinity: Default::default(),
         latency_sensitive: false,
         refuse_idle_tasks: false,
+        latency_bound: Default::default(),
         notes: Default::default(),
     }
 }

@@ -26,6 +26,7 @@ mod histories;
 mod identity;
 mod images;
 mod kept;
+mod latency_bounds;
 mod layouts;
 mod limits;
 mod memory;

@@ -27,6 +27,7 @@ fn spec(nodes: usize, edges: &[(usize, usize)]) -> DagSpec {
         card_affinity: Default::default(),
         latency_sensitive: false,
         refuse_idle_tasks: false,
+        latency_bound: Default::default(),
         notes: Default::default(),
     }
 }

@@ -93,6 +93,7 @@ proptest! {
             card_affinity: Default::default(),
             latency_sensitive: false,
             refuse_idle_tasks: false,
+            latency_bound: Default::default(),
             notes: Default::default(),
         };
         let Ok(dag) = Dag::new(spec) else { return Ok(()) }; // Too wide a fork.

@@ -40,6 +40,7 @@ fn spec(nodes: Vec<Node>, pairs: &[(&str, &str)]) -> DagSpec {
         card_affinity: Default::default(),
         latency_sensitive: false,
         refuse_idle_tasks: false,
+        latency_bound: Default::default(),
         notes: Default::default(),
     }
 }

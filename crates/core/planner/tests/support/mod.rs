@@ -85,6 +85,7 @@ pub fn graph_with(
         card_affinity: Default::default(),
         latency_sensitive: false,
         refuse_idle_tasks: false,
+        latency_bound: Default::default(),
         notes: Default::default(),
     })
     .expect("a valid graph")

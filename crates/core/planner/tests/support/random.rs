@@ -228,6 +228,7 @@ impl RandomDag {
             card_affinity: Default::default(),
             latency_sensitive: false,
             refuse_idle_tasks: false,
+            latency_bound: Default::default(),
             notes: Default::default(),
         })
         .expect("at most 5 nodes")

@@ -8,7 +8,7 @@ use snic_domain::{CardId, DagUid, TenantId, Timestamp};
 
 use super::Book;
 use crate::key::{AccountKey, AccountPart};
-use crate::promise::{BreakCause, PromiseState, PromiseTimes, TrackedPromise};
+use crate::promise::{PromiseState, PromiseTimes, TrackedPromise};
 
 /// Longest time without an event of the daemon, or without a reading of a card, that counts as what was before: there is one a second.
 const SILENCE_MS: u64 = 10_000;
@@ -97,8 +97,11 @@ impl Book {
             return;
         }
         // What a DAG sent is known as far as its card was read.
-        let is_measured =
-            matches!(state, PromiseState::Kept | PromiseState::Broken(BreakCause::BelowPromise));
+        let is_measured = match state {
+            PromiseState::Kept => true,
+            PromiseState::Broken(cause) => cause.is_of_service(),
+            PromiseState::Unknown => false,
+        };
         let seen = match key.card.as_ref().and_then(|card| self.read_ms.get(card)) {
             Some(read) if is_measured && now > read + SILENCE_MS => (*read).max(since),
             _ => now,

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use prost_types::FieldMask;
 use snic_domain::{
     Bandwidth, BitstreamId, CardAffinity, Condition, ConditionStatus, ConditionType, DagName,
-    DagPatch, DagSpec, DagState, Edge, Form, FormPreference, Instance, Mapping, MemoryKind, Node,
-    NtConfiguration, NtProgram, NtTypeId, PacketSize, PacketSizes, ProcessorKind, TenantId,
+    DagPatch, DagSpec, DagState, Edge, Form, FormPreference, Instance, LatencyBound, Mapping,
+    MemoryKind, Node, NtConfiguration, NtProgram, NtTypeId, PacketSize, PacketSizes, ProcessorKind,
+    TenantId,
 };
 
 use super::mask::Mask;
@@ -25,6 +26,7 @@ const SETTABLE: &[&str] = &[
     "card_affinity",
     "latency_sensitive",
     "refuse_idle_tasks",
+    "latency_bound_nanos",
     "labels",
     "description",
 ];
@@ -45,6 +47,7 @@ pub fn spec(dag: &v1::Dag) -> Result<DagSpec, ApiError> {
         card_affinity: affinity(&mut problems, dag.card_affinity.as_ref()),
         latency_sensitive: dag.latency_sensitive,
         refuse_idle_tasks: dag.refuse_idle_tasks,
+        latency_bound: LatencyBound::new(dag.latency_bound_nanos),
         notes: notes::notes(&mut problems, "dag", &dag.labels, &dag.description),
     };
     problems.finish().map(|()| spec)
@@ -81,6 +84,9 @@ pub fn patch(dag: &v1::Dag, mask: Option<&FieldMask>) -> Result<DagPatch, ApiErr
         refuse_idle_tasks: mask
             .has("refuse_idle_tasks", dag.refuse_idle_tasks)
             .then_some(dag.refuse_idle_tasks),
+        latency_bound: mask
+            .has("latency_bound_nanos", dag.latency_bound_nanos != 0)
+            .then(|| LatencyBound::new(dag.latency_bound_nanos)),
         notes: notes::patch(&mut problems, "dag", &mask, (&dag.labels, &dag.description)),
     };
     problems.finish().map(|()| patch)

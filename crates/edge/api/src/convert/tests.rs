@@ -48,6 +48,7 @@ fn to_wire(spec: &DagSpec) -> v1::Dag {
         card_affinity: dag::affinity_to_wire(&spec.card_affinity),
         latency_sensitive: spec.latency_sensitive,
         refuse_idle_tasks: spec.refuse_idle_tasks,
+        latency_bound_nanos: spec.latency_bound.get(),
         labels: spec.notes.labels.as_map().clone(),
         description: spec.notes.description.as_str().to_owned(),
         ..Default::default()
@@ -86,6 +87,7 @@ fn any_spec() -> impl Strategy<Value = DagSpec> {
             },
             latency_sensitive: bps % 3 == 0,
             refuse_idle_tasks: bps % 5 == 0,
+            latency_bound: snic_domain::LatencyBound::new(bps % 7),
             notes: snic_domain::Notes {
                 labels: snic_domain::Labels::new([("app".into(), "web".into())].into())
                     .expect("valid"),

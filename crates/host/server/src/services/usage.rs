@@ -477,6 +477,8 @@ fn entry(account: &UsageAccount, point: &Point, by: UsageGrouping) -> v1::UsageE
         api_calls: of(Meter::ApiCalls),
         stored_byte_seconds: of(Meter::Stored),
         project: String::new(),
+        bytes_beyond_promise: of(Meter::BytesBeyond),
+        packets_beyond_promise: of(Meter::PacketsBeyond),
     }
 }
 

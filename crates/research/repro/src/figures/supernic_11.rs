@@ -125,6 +125,7 @@ pub(super) fn dag_a(form: FormPreference, bandwidth: Bandwidth) -> Result<DagSpe
         card_affinity: Default::default(),
         latency_sensitive: false,
         refuse_idle_tasks: false,
+        latency_bound: Default::default(),
         notes: Default::default(),
     })
 }

@@ -22,8 +22,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use snic_domain::{
-    BitstreamId, CardId, CardProfile, Cycles, DagName, DagUid, Digest, OperationId, RegionId,
-    RegionState, ReportedChain, Timestamp,
+    BitstreamId, CardId, CardProfile, Cycles, DagName, DagUid, Digest, Mapping, OperationId,
+    RegionId, RegionState, ReportedChain, Timestamp,
 };
 use snic_planner::{Ledger, Objective};
 use snic_tables::{
@@ -239,8 +239,8 @@ impl CardMachine {
 
     /// Latency of a packet that waits nowhere, where its NTs take `nts`: the core, and another pass for
     /// each further stage.
-    pub fn latency(&self, placement: &Placement, nts: Cycles) -> Cycles {
-        let passes = placement.mapping.stages.len().saturating_sub(1) as u64;
+    pub fn latency(&self, mapping: &Mapping, nts: Cycles) -> Cycles {
+        let passes = mapping.stages.len().saturating_sub(1) as u64;
         let passes = Cycles::new(self.profile.scheduler_pass.get().saturating_mul(passes));
         self.profile.core + passes + nts
     }

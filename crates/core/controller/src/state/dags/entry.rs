@@ -7,6 +7,8 @@ use snic_domain::{
     Explanation, Infeasible, NodeId, Notes, NtTypeId, OperationId, TenantId, Timestamp,
 };
 
+use snic_usage::BreakCause;
+
 use super::nt_answers::NtAnswers;
 use super::place::PlacementState;
 use crate::decide::thread_use::threads_of;
@@ -273,8 +275,15 @@ impl DagEntry {
         missing.max(self.unserved())
     }
 
-    /// Whether less than promised was served in the last second of what it sent within its promise.
-    pub fn is_below_promise(&self) -> bool {
+    /// Fault of what it was served in the last second: less than promised of what it sent within its promise, or too late.
+    pub fn service_fault(&self) -> Option<BreakCause> {
+        if self.is_below_promise() {
+            return Some(BreakCause::BelowPromise);
+        }
+        self.meter.is_above_latency_bound().then_some(BreakCause::LatencyAboveBound)
+    }
+
+    fn is_below_promise(&self) -> bool {
         let (promised, sizes) = (self.spec.bandwidth, &self.spec.packet_sizes);
         let missing = |traffic: DagTraffic| traffic.shortfall_within_promise(promised, sizes);
         self.meter.traffic().is_some_and(|traffic| missing(traffic) > Bandwidth::ZERO)
@@ -312,6 +321,11 @@ impl DagEntry {
     /// Its meter, a machine with private fields that only its verbs change; `sampling` and `scaling` call them.
     pub const fn meter_mut(&mut self) -> &mut Meter {
         &mut self.meter
+    }
+
+    /// Its spec, beside its meter to change.
+    pub const fn spec_and_meter(&mut self) -> (&DagSpec, &mut Meter) {
+        (&self.spec, &mut self.meter)
     }
 
     /// The desired placement, if one is known.

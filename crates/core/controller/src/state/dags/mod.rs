@@ -192,11 +192,17 @@ impl Dags {
     }
 
     /// Shows the meters of the DAGs on a card, by name.
-    pub fn visit_meters(&mut self, card: &CardId, mut visit: impl FnMut(DagUid, &mut Meter)) {
+    pub fn visit_meters(
+        &mut self,
+        card: &CardId,
+        mut visit: impl FnMut(DagUid, &DagSpec, &mut Meter),
+    ) {
         let Self { entries, sums, .. } = self;
         for number in sums.on_card(card) {
             if let Some(NamedEntry { entry, .. }) = entries.at_mut(number) {
-                visit(entry.uid(), entry.meter_mut());
+                let uid = entry.uid();
+                let (spec, meter) = entry.spec_and_meter();
+                visit(uid, spec, meter);
             }
         }
     }

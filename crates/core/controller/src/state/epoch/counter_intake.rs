@@ -115,7 +115,7 @@ impl CounterIntake {
         let mut odd = 0;
         self.is_still = true;
         let drops = &reading.counters.dag_drops;
-        dags.visit_meters(card, |uid, meter| {
+        dags.visit_meters(card, |uid, spec, meter| {
             let counters = counted.get(usize::from(uid.row())).copied().unwrap_or_default();
             if let Ok(at) = drops.binary_search_by_key(&uid.row(), |(row, _)| *row) {
                 meter.count_drops(drops[at].1);
@@ -126,7 +126,11 @@ impl CounterIntake {
             let largest = largest.ok().map(|at| latencies.maxima[at].1);
             let first = records.partition_point(|record| record.uid() < uid.raw());
             let count = records[first..].partition_point(|record| record.uid() == uid.raw());
-            meter.note_latencies(&records[first..first + count], largest, window);
+            let bound = spec.latency_bound.cycles(clock_hz);
+            meter.note_latencies(&records[first..first + count], (largest, window), bound);
+            if bound.is_some() {
+                meter.note_conformance(spec);
+            }
         });
         self.reuse(counted);
         let text = (odd > 0 && self.odd_log.trouble(now) == LogDecision::Log).then(|| {

@@ -283,7 +283,7 @@ impl OnCard<'_> {
     fn stay(&self, placement: &Placement) -> Cost {
         let latency = self
             .card
-            .latency(placement, self.registry.latency(placement))
+            .latency(&placement.mapping, self.registry.latency(&placement.spec, &placement.mapping))
             .duration(self.card.profile().clock_hz);
         let nanos = u32::try_from(latency.as_nanos()).unwrap_or(u32::MAX);
         Cost::from_ratio(nanos, STORE_STAY_NANOS as u32)

@@ -15,6 +15,8 @@ use crate::protocol::{LatencyQuantiles, MeasuredLatency, MeasuredPart};
 /// Bits of a time that are kept behind the leading one: quantiles are right to one part in 16.
 const FINE_BITS: u32 = 4;
 const FINE: u32 = 1 << FINE_BITS;
+/// Least number of packets by which one in a hundred is judged.
+const JUDGED_MIN: u64 = 100;
 /// Seconds of the long window.
 const SECONDS_KEPT: u64 = 10;
 
@@ -115,6 +117,8 @@ struct Second {
     parts: BTreeMap<CardPart, TimeHistogram>,
     /// The largest of all packets, in cycles, as far as the card says it.
     largest: u32,
+    /// Sampled packets that took longer than the bound that the DAG had then.
+    late: u64,
 }
 
 impl Second {
@@ -146,11 +150,13 @@ impl LatencyWindows {
         }
     }
 
-    /// Takes packets that were sampled, and the largest latency of all, if it is known: those of the second that it is.
+    /// Takes packets that were sampled, and the largest latency of all, if it is known: those of the second that it is. Those that took
+    /// more than `bound` cycles are counted.
     pub fn add<'a>(
         &mut self,
         samples: impl Iterator<Item = &'a LatencySample>,
         largest: Option<u32>,
+        bound: Option<u32>,
     ) {
         let mut samples = samples.peekable();
         if samples.peek().is_none() && largest.is_none() {
@@ -160,9 +166,28 @@ impl LatencyWindows {
             self.seconds.push_back(Second { number: self.now, ..Second::default() });
         }
         if let Some(second) = self.seconds.back_mut() {
-            samples.for_each(|sample| second.add(sample));
+            for sample in samples {
+                second.add(sample);
+                second.late += u64::from(bound.is_some_and(|bound| sample.total() > bound));
+            }
             second.largest = second.largest.max(largest.unwrap_or(0));
         }
+    }
+
+    /// The window in which more than one sampled packet in a hundred took longer than the bound: the last second and what of the one before
+    /// it is needed for a whole one, or as many more, up to ten, as have enough packets. Says how long ago it began, at most.
+    pub fn late_window(&self) -> Option<Duration> {
+        let (mut all, mut late, mut begun) = (0, 0, 0);
+        for second in self.seconds.iter().rev() {
+            let ago = self.now.saturating_sub(second.number);
+            if ago > 1 && all >= JUDGED_MIN {
+                break;
+            }
+            all += second.total.len();
+            late += second.late;
+            begun = ago + 1;
+        }
+        (all >= JUDGED_MIN && late * 100 > all).then(|| Duration::from_secs(begun))
     }
 
     /// The last second, and what of the one before it is needed for a whole one. `name` says of which task an NT is.
@@ -249,7 +274,7 @@ mod tests {
     fn what_is_always_alike_is_exact_and_instances_of_a_task_count_together() {
         let mut windows = LatencyWindows::default();
         let samples = [sample(0, &[(1, 0, 1_001)]), sample(0, &[(4, 2, 1_001)])];
-        windows.add(samples.iter(), Some(5_000));
+        windows.add(samples.iter(), Some(5_000), None);
         let measured = windows.second(CLOCK, task);
         let nanos = Duration::from_nanos;
         let alike = |n| LatencyQuantiles { p50: nanos(n), p99: nanos(n), max: nanos(n) };
@@ -267,7 +292,7 @@ mod tests {
         let mut windows = LatencyWindows::default();
         for second in 0..30 {
             windows.pass(seconds(second));
-            windows.add([sample(second, &[])].iter(), None);
+            windows.add([sample(second, &[])].iter(), None, None);
             assert!(windows.seconds.len() as u64 <= SECONDS_KEPT + 1);
         }
         let count = |of: MeasuredLatency| of.samples;
@@ -278,6 +303,39 @@ mod tests {
         assert_eq!(count(windows.ten_seconds(CLOCK, task)), 7);
         windows.pass(seconds(60));
         assert!(windows.seconds.is_empty());
+    }
+
+    #[test]
+    fn one_packet_in_a_hundred_may_be_late_and_two_are_too_many() {
+        let mut windows = LatencyWindows::default();
+        let mut add = |waits: u64, times: usize| {
+            let sample = sample(waits, &[]);
+            windows.add(std::iter::repeat_n(&sample, times), None, Some(1_049));
+            windows.late_window().map(|window| window.as_secs())
+        };
+        assert_eq!(add(1_001, 1), None, "one packet says nothing about 99 in 100");
+        assert_eq!(add(1_000, 99), None, "exactly the bound is within it");
+        assert_eq!(add(1_001, 1), Some(1));
+        assert_eq!(add(0, 100), None);
+    }
+
+    #[test]
+    fn a_window_is_as_long_as_it_takes_to_see_a_hundred_packets() {
+        let mut windows = LatencyWindows::default();
+        let add = |windows: &mut LatencyWindows, second, waits, times| {
+            windows.pass(seconds(second));
+            windows.add(std::iter::repeat_n(&sample(waits, &[]), times), None, Some(1_049));
+            windows.late_window().map(|window| window.as_secs())
+        };
+        // Late packets of long ago count where few came since.
+        assert_eq!(add(&mut windows, 0, 9_000, 2), None);
+        for second in 1..9 {
+            assert_eq!(add(&mut windows, second, 0, 11), None, "{second}");
+        }
+        assert_eq!(add(&mut windows, 9, 0, 11), Some(10));
+        assert_eq!(add(&mut windows, 10, 9_000, 3), Some(9));
+        assert_eq!(add(&mut windows, 11, 0, 97), Some(2), "three of 100");
+        assert_eq!(add(&mut windows, 12, 0, 3), None, "of these two seconds none was late");
     }
 
     proptest! {

@@ -20,15 +20,15 @@ impl Registry {
     }
 
     /// Latency of a packet that waits nowhere in a placement's NTs: the longest branch of each stage.
-    pub fn latency(&self, placement: &Placement) -> Cycles {
+    pub fn latency(&self, spec: &DagSpec, mapping: &Mapping) -> Cycles {
         let of_node = |id: &NodeId| {
-            let node = placement.spec.nodes.iter().find(|node| node.id == *id)?;
+            let node = spec.nodes.iter().find(|node| node.id == *id)?;
             self.nt(&node.nt).map(|nt| nt.latency)
         };
         let of_chain =
             |chain: &VirtualChain| -> Cycles { chain.nodes.iter().filter_map(of_node).sum() };
-        let stages = &placement.mapping.stages;
-        stages.iter().filter_map(|s| s.branches.iter().map(of_chain).max()).sum()
+        let stages = mapping.stages.iter();
+        stages.filter_map(|s| s.branches.iter().map(of_chain).max()).sum()
     }
 
     /// The instances of a mapping that keep state: region and bitstream, each region once.

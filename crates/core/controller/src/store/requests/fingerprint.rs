@@ -125,12 +125,17 @@ fn update_dag(
         card_affinity,
         latency_sensitive,
         refuse_idle_tasks,
+        latency_bound,
         notes,
     } = patch;
     let graph = (nodes, edges, bandwidth, form, packet_sizes);
     let fields =
         (graph, trusted_tenants, card_affinity, latency_sensitive, refuse_idle_tasks, noted(notes));
-    list(("update-dag", name, fields, etag, validate_only))
+    // Requests without a bound have the fingerprints that they had before there were any.
+    match latency_bound {
+        None => list(("update-dag", name, fields, etag, validate_only)),
+        Some(bound) => list(("update-dag", name, (fields, bound), etag, validate_only)),
+    }
 }
 
 /// Values of the notes by position.

@@ -81,6 +81,7 @@ fn used(seconds: u64, retention: Retention) -> (MemoryStore, UsageView) {
             let own = format!("{tenant}.t");
             let nts = BTreeMap::from([nt("nat", 2), nt(&own, 1)]);
             let rates = UsageRates {
+                packets: 0,
                 promised: 8_000_000,
                 regions: 1,
                 area: 2_000_000 * (u64::from(row) + 1),
