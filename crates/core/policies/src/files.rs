@@ -10,6 +10,7 @@ use snic_controller::{
     PlacementPolicy, Scheduling, Scheme, Spare, Steering,
 };
 use snic_domain::Bandwidth;
+use snic_usage::Retention;
 
 use super::InvalidPolicyText;
 use super::source::{Source, Spanned};
@@ -333,6 +334,51 @@ struct AdmissionFile {
     promises: Promises,
     tasks: Tasks,
     budgets: Budgets,
+    usage: UsageAges,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct UsageAges {
+    keep_10s_hours: Spanned<u64>,
+    keep_1m_days: Spanned<u64>,
+    keep_1h_days: Spanned<u64>,
+}
+
+const HOUR: u64 = 3_600;
+const DAY: u64 = 86_400;
+
+impl UsageAges {
+    /// The ages. None may be less than that of shorter intervals, which would be read from the middle of a longer one on.
+    fn check(&self, source: &Source<'_>) -> Result<Retention, InvalidPolicyText> {
+        let default = Retention::default();
+        let of = |key: &str, value, default: u64, range| {
+            source.number(&format!("usage.{key}"), value, default, range)
+        };
+        let hours = of("keep_10s_hours", &self.keep_10s_hours, default.fine / HOUR, 1..=168)?;
+        let minutes = of("keep_1m_days", &self.keep_1m_days, default.minute / DAY, 1..=366)?;
+        let days = of("keep_1h_days", &self.keep_1h_days, default.hour / DAY, 32..=3_660)?;
+        let at = |keys: [&Spanned<u64>; 2]| {
+            keys.into_iter().flatten().next().map_or(0, |value| value.span().start)
+        };
+        if hours * HOUR > minutes * DAY {
+            let message = format!(
+                "usage.keep_10s_hours = {hours} is longer than usage.keep_1m_days = {minutes}: keep intervals of a minute for \
+                 {} days or more, or those of ten seconds for {} hours or less",
+                (hours * HOUR).div_ceil(DAY),
+                minutes * 24
+            );
+            return Err(source.wrong(at([&self.keep_10s_hours, &self.keep_1m_days]), message));
+        }
+        if minutes > days {
+            let message = format!(
+                "usage.keep_1m_days = {minutes} is longer than usage.keep_1h_days = {days}: keep intervals of an hour for \
+                 {minutes} days or more, or those of a minute for {days} days or less"
+            );
+            return Err(source.wrong(at([&self.keep_1m_days, &self.keep_1h_days]), message));
+        }
+        Ok(Retention { fine: hours * HOUR, minute: minutes * DAY, hour: days * DAY })
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -361,7 +407,8 @@ pub(super) fn admission(
     source: &Source<'_>,
     to: &mut ControllerSettings,
 ) -> Result<(), InvalidPolicyText> {
-    let AdmissionFile { promises: keys, tasks, budgets } = source.keys()?;
+    let AdmissionFile { promises: keys, tasks, budgets, usage } = source.keys()?;
+    to.usage_ages = usage.check(source)?;
     let default = BudgetPolicy::default();
     let (key, actions) = ("budgets.warn_percent", BudgetAction::WORDS);
     to.budgets = BudgetPolicy {
