@@ -922,6 +922,20 @@ fn a_day_of_a_busy_dag_takes_a_third_of_a_megabyte() {
     assert!(written < 20_000_000, "{written} bytes");
 }
 
+#[test]
+#[ignore = "nightly: the closes of two years"]
+fn long_ages_take_the_disk_that_the_page_says() {
+    for (name, ages, least, most) in [
+        ("an hour, a day, 92 days", Retention::default(), 500, 800),
+        ("a day, 31 days, two years", ages::AGES[2], 8_000, 12_000),
+    ] {
+        let pages = ages::size(ages);
+        let (count, bytes) = pages.iter().fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
+        println!("{name}: {bytes} bytes in {count} full pages of one DAG, by length {pages:?}");
+        assert!((least..most).contains(&(bytes / 1_000)), "{bytes} bytes");
+    }
+}
+
 /// Records of a DAG that left are gone when they are too old, over restarts of the daemon, too.
 #[test]
 fn nothing_is_left_of_an_account_when_its_time_is_over() {

@@ -191,6 +191,14 @@ impl PartialFile {
         self.file.try_clone().map_err(failed(&self.path))
     }
 
+    /// Gives it up.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    pub fn discard(self) -> Result<(), Failure> {
+        fs::remove_file(&self.path).map_err(failed(&self.path))
+    }
+
     /// Gives it its name, once all of it is on disk.
     ///
     /// # Errors

@@ -8,7 +8,6 @@ use snic_client::{Client, Failure, call};
 use snic_usage::{IntervalLevel, utc};
 
 use super::CliSession;
-use super::usage::timestamp;
 use crate::archive::{ArchiveFolder, Available, FileRange, IntervalSet, SetFolder};
 use crate::args::UsageArchive;
 use crate::export::UsageFile;
@@ -136,6 +135,7 @@ async fn write(
         // What is too old by now may be missing in this page.
         let available = available(set, &reply)?;
         if available.from > range.from {
+            partial.discard()?;
             return Ok(WriteOutcome::Missing(available.from));
         }
         count += reply.usage.len() as u64;
@@ -158,6 +158,10 @@ async fn write(
 fn not_written(error: &parquet::errors::ParquetError) -> Failure {
     let hint = "look at the disk; the next run begins this file again";
     Failure::Incomplete { message: format!("a file cannot be written: {error}"), hint: hint.into() }
+}
+
+fn timestamp(second: u64) -> Timestamp {
+    Timestamp { seconds: i64::try_from(second).unwrap_or(i64::MAX), nanos: 0 }
 }
 
 fn request(set: IntervalSet, range: FileRange) -> ListUsageRequest {

@@ -380,6 +380,6 @@ fn seconds(at: SystemTime) -> u64 {
     at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-pub(super) fn timestamp(second: u64) -> Timestamp {
+fn timestamp(second: u64) -> Timestamp {
     Timestamp { seconds: i64::try_from(second).unwrap_or(i64::MAX), nanos: 0 }
 }
