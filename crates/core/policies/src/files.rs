@@ -349,34 +349,16 @@ const HOUR: u64 = 3_600;
 const DAY: u64 = 86_400;
 
 impl UsageAges {
-    /// The ages. None may be less than that of shorter intervals, which would be read from the middle of a longer one on.
+    /// The ages. Ranges do not overlap, for none may be less than that of shorter intervals: those would be read from the middle of a
+    /// longer one on.
     fn check(&self, source: &Source<'_>) -> Result<Retention, InvalidPolicyText> {
         let default = Retention::default();
         let of = |key: &str, value, default: u64, range| {
             source.number(&format!("usage.{key}"), value, default, range)
         };
-        let hours = of("keep_10s_hours", &self.keep_10s_hours, default.fine / HOUR, 1..=168)?;
-        let minutes = of("keep_1m_days", &self.keep_1m_days, default.minute / DAY, 1..=366)?;
+        let hours = of("keep_10s_hours", &self.keep_10s_hours, default.fine / HOUR, 1..=24)?;
+        let minutes = of("keep_1m_days", &self.keep_1m_days, default.minute / DAY, 1..=31)?;
         let days = of("keep_1h_days", &self.keep_1h_days, default.hour / DAY, 32..=3_660)?;
-        let at = |keys: [&Spanned<u64>; 2]| {
-            keys.into_iter().flatten().next().map_or(0, |value| value.span().start)
-        };
-        if hours * HOUR > minutes * DAY {
-            let message = format!(
-                "usage.keep_10s_hours = {hours} is longer than usage.keep_1m_days = {minutes}: keep intervals of a minute for \
-                 {} days or more, or those of ten seconds for {} hours or less",
-                (hours * HOUR).div_ceil(DAY),
-                minutes * 24
-            );
-            return Err(source.wrong(at([&self.keep_10s_hours, &self.keep_1m_days]), message));
-        }
-        if minutes > days {
-            let message = format!(
-                "usage.keep_1m_days = {minutes} is longer than usage.keep_1h_days = {days}: keep intervals of an hour for \
-                 {minutes} days or more, or those of a minute for {days} days or less"
-            );
-            return Err(source.wrong(at([&self.keep_1m_days, &self.keep_1h_days]), message));
-        }
         Ok(Retention { fine: hours * HOUR, minute: minutes * DAY, hour: days * DAY })
     }
 }
