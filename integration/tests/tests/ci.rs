@@ -2,6 +2,7 @@
 //! `processes`. What needs the machine for itself is in `alone`.
 
 mod alone;
+mod archive;
 mod budgets;
 mod clients;
 mod crash;

@@ -4,6 +4,8 @@
 //!
 //! One crate, because each noun is a page of arguments and a page of calls over one session, and none is of use alone.
 
+#[cfg(feature = "parquet")]
+mod archive;
 mod args;
 mod commands;
 mod export;

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)] // the helpers here are tests too
 
 mod apply;
+#[cfg(feature = "parquet")]
+mod archive;
 mod fleet;
 mod hints;
 mod images;

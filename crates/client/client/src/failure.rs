@@ -41,6 +41,9 @@ pub enum Failure {
     /// A usage error.
     #[error("{message}")]
     Usage { message: String, hint: String },
+    /// Only a part of it could be done.
+    #[error("{message}")]
+    Incomplete { message: String, hint: String },
     /// A file cannot be read.
     #[error("cannot read {path}: {source}", path = path.display())]
     Read { path: PathBuf, source: io::Error },
@@ -148,7 +151,7 @@ impl Failure {
             | Self::Read { .. }
             | Self::Write { .. } => 2,
             Self::Connect { .. } | Self::NoReply { .. } | Self::StillRunning { .. } => 7,
-            Self::Reply(_) | Self::Output(_) => 1,
+            Self::Reply(_) | Self::Output(_) | Self::Incomplete { .. } => 1,
             // As shells say of a program that Ctrl-C ended.
             Self::Interrupted { .. } => 130,
         }

@@ -141,7 +141,9 @@ impl Report {
                     error.hint.clone_from(help);
                 }
             }
-            Failure::Usage { hint, .. } | Failure::Hinted { hint, .. } => {
+            Failure::Usage { hint, .. }
+            | Failure::Hinted { hint, .. }
+            | Failure::Incomplete { hint, .. } => {
                 error.hint.clone_from(hint);
             }
             Failure::Connect { .. } => {

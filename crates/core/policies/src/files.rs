@@ -10,6 +10,7 @@ use snic_controller::{
     PlacementPolicy, Scheduling, Scheme, Spare, Steering,
 };
 use snic_domain::Bandwidth;
+use snic_usage::Retention;
 
 use super::InvalidPolicyText;
 use super::source::{Source, Spanned};
@@ -333,6 +334,33 @@ struct AdmissionFile {
     promises: Promises,
     tasks: Tasks,
     budgets: Budgets,
+    usage: UsageAges,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct UsageAges {
+    keep_10s_hours: Spanned<u64>,
+    keep_1m_days: Spanned<u64>,
+    keep_1h_days: Spanned<u64>,
+}
+
+const HOUR: u64 = 3_600;
+const DAY: u64 = 86_400;
+
+impl UsageAges {
+    /// The ages. Ranges do not overlap, for none may be less than that of shorter intervals: those would be read from the middle of a
+    /// longer one on.
+    fn check(&self, source: &Source<'_>) -> Result<Retention, InvalidPolicyText> {
+        let default = Retention::default();
+        let of = |key: &str, value, default: u64, range| {
+            source.number(&format!("usage.{key}"), value, default, range)
+        };
+        let hours = of("keep_10s_hours", &self.keep_10s_hours, default.fine / HOUR, 1..=24)?;
+        let minutes = of("keep_1m_days", &self.keep_1m_days, default.minute / DAY, 1..=31)?;
+        let days = of("keep_1h_days", &self.keep_1h_days, default.hour / DAY, 32..=3_660)?;
+        Ok(Retention { fine: hours * HOUR, minute: minutes * DAY, hour: days * DAY })
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -361,7 +389,8 @@ pub(super) fn admission(
     source: &Source<'_>,
     to: &mut ControllerSettings,
 ) -> Result<(), InvalidPolicyText> {
-    let AdmissionFile { promises: keys, tasks, budgets } = source.keys()?;
+    let AdmissionFile { promises: keys, tasks, budgets, usage } = source.keys()?;
+    to.usage_ages = usage.check(source)?;
     let default = BudgetPolicy::default();
     let (key, actions) = ("budgets.warn_percent", BudgetAction::WORDS);
     to.budgets = BudgetPolicy {

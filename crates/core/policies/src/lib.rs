@@ -288,6 +288,20 @@ mod tests {
     }
 
     #[test]
+    fn ages_of_usage_are_in_hours_and_days() {
+        let usage = |keys: &str| with(&[("admission.toml", &format!("[usage]\n{keys}"))]);
+        let ages = |keys: &str| usage(keys).map(|settings| settings.usage_ages);
+        let [day, hour] = [86_400, 3_600];
+        let age = |fine, minute, hour| Ok(snic_usage::Retention { fine, minute, hour });
+        let long = "keep_10s_hours = 24\nkeep_1m_days = 31\nkeep_1h_days = 731";
+        assert_eq!(ages(long), age(day, 31 * day, 731 * day));
+        assert_eq!(ages("keep_1m_days = 2"), age(hour, 2 * day, 92 * day));
+        assert_eq!(ages(""), age(hour, day, 92 * day));
+        let wrong = "admission.toml:2: usage.keep_1h_days = 31 is not allowed: 32 to 3660";
+        assert_eq!(usage("keep_1h_days = 31"), Err(wrong.to_owned()));
+    }
+
+    #[test]
     fn a_set_of_files_is_checked_beside_what_ships() {
         let set = |files: &[(&str, &str)]| {
             let owned = |(name, text): &(&str, &str)| ((*name).to_owned(), (*text).to_owned());

@@ -78,7 +78,7 @@ pub const BULK_BUFFER_LOW: Address = 0x080;
 pub const BULK_BUFFER_HIGH: Address = 0x084;
 /// Bytes of its records: whole words, at most [`BULK_BYTES_MAX`].
 pub const BULK_BYTES: Address = 0x088;
-/// Longest transfer.
+/// Most bytes of one transfer.
 pub const BULK_BYTES_MAX: u32 = 1 << 20;
 /// The doorbell: writing [`BULK_TO_TABLES`] or [`BULK_TO_HOST`] starts a transfer. Without
 /// [`CAPABILITY_BULK`], or while one is under way, nothing happens.

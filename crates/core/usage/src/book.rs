@@ -11,7 +11,6 @@ use std::sync::Arc;
 use snic_domain::{CardId, DagId, DagUid, TenantId, Timestamp};
 
 use self::tenants::TenantAccount;
-use self::upkeep::SWEEP;
 use crate::account::Account;
 use crate::calendar::month;
 use crate::card::{CardBook, Charged, Tick};
@@ -24,6 +23,7 @@ use crate::reading::UsageReading;
 use crate::retention::Retention;
 use crate::saved::{UsageKey, UsageRecord, UsageWrite};
 use crate::spending::Spending;
+use crate::sweep::Sweeper;
 
 /// Accounts of DAGs that left that are kept apart, by tenant. Beyond, a tenant's next DAGs are counted together, so that one that creates
 /// and deletes them without end fills its own account and no disk.
@@ -77,16 +77,12 @@ pub struct Book {
     opened: BTreeSet<AccountKey>,
     /// Accounts by the second at which a page of theirs turns.
     turns: DueAccounts,
-    /// Accounts by the second at which a sweep has something to remove; in the past where that was not computed yet.
-    sweeps: DueAccounts,
-    /// Ages that the times of sweeps were computed for.
-    swept_for: Option<Retention>,
+    /// Pages that are kept, and accounts by the oldest one of theirs.
+    sweeps: Sweeper,
     /// Second up to which intervals are closed; the open one begins with it.
     closed: Option<u64>,
     /// Second of the next close.
     due: u64,
-    /// Second of the last sweep.
-    swept: u64,
     /// Accounts whose records differ from what they are.
     dirty: BTreeSet<AccountKey>,
     dirty_cards: BTreeSet<CardId>,
@@ -121,20 +117,19 @@ impl Book {
     /// The book that wrote these records, in any order.
     pub fn restore(records: impl IntoIterator<Item = UsageRecord>) -> Self {
         let mut book = Self::default();
-        let (mut pages, mut months) = (Vec::new(), Vec::new());
+        let (mut pages, mut months, mut kept) = (Vec::new(), Vec::new(), None);
         for record in records {
             match record {
                 UsageRecord::Closed(second) => {
                     book.closed = Some(second);
                     book.spending.closed(second);
-                    // The last sweep may have been up to a minute before, and its writes may be missing.
-                    book.swept = second.saturating_sub(2 * SWEEP);
                 }
+                UsageRecord::Kept(saved) => kept = Some(saved),
                 UsageRecord::Card(card, saved) => book.card(&card).restore(saved),
                 UsageRecord::Row(card, saved) => book.card(&card).restore_row(saved),
                 UsageRecord::Account(key, saved) => {
                     book.count_ended(&saved.tenant, saved.ended.is_some(), true);
-                    book.insert(key, Account::restore(saved));
+                    book.insert(key, Account::restore(saved), None);
                 }
                 UsageRecord::OpenPage(key, level, page) => pages.push((key, level, page)),
                 UsageRecord::Month(key, usage) => months.push((key, usage)),
@@ -151,7 +146,9 @@ impl Book {
                 *account.month_mut() = usage;
             }
         }
+        book.sweeps.restore(kept, book.closed);
         for (key, account) in &book.accounts {
+            book.sweeps.add_restored(key, account);
             book.turns.set(key, account.turn_due());
             // What was of it since then nobody saw. Of a tenant's DAGs that have no accounts of their own it is not counted.
             if let (AccountPart::Dag(uid), Some(since_ms)) = (&key.part, account.promised_ms()) {
@@ -169,8 +166,13 @@ impl Book {
         book
     }
 
-    fn insert(&mut self, key: AccountKey, account: Account) {
-        self.sweeps.set(&key, Some(0));
+    /// Adds an account; a new one is swept from its first second on.
+    fn insert(&mut self, key: AccountKey, account: Account, begun: Option<u64>) {
+        if let Some(second) = begun {
+            // The open interval may have begun long before, where the daemon did not run.
+            let second = self.closed.map_or(second, |closed| closed.min(second));
+            self.sweeps.add(&key, &account, second);
+        }
         self.tenants.entry(account.tenant().clone()).or_default().insert(key.clone());
         self.accounts.insert(key, account);
     }
@@ -186,7 +188,7 @@ impl Book {
             }
         }
         self.turns.set(key, None);
-        self.sweeps.set(key, None);
+        self.sweeps.forget(key);
         self.dirty.remove(key);
     }
 
@@ -316,10 +318,12 @@ impl Book {
         let was_ended = self.accounts.get(&key).is_some_and(|account| account.ended().is_some());
         self.count_ended(&tenant, was_ended, false);
         match self.accounts.get_mut(&key) {
-            Some(account) => account.reopen(),
-            None => self.insert(key.clone(), Account::new(tenant, dag, second)),
+            Some(account) => {
+                account.reopen();
+                self.sweeps.follow(&key, account);
+            }
+            None => self.insert(key.clone(), Account::new(tenant, dag, second), Some(second)),
         }
-        self.sweeps.set(&key, Some(0));
         let before = self.card(card).take(time, uid, part, rates);
         self.dirty.insert(key);
         // The row's record is the next owner's: what the one before has used must be stored with it.
@@ -333,7 +337,7 @@ impl Book {
         let key = AccountKey::on(card, part);
         if let (AccountPart::Dag(_), Some(account)) = (&key.part, self.accounts.get_mut(&key)) {
             account.end(second);
-            self.sweeps.set(&key, Some(0));
+            self.sweeps.follow(&key, account);
             let tenant = account.tenant().clone();
             self.count_ended(&tenant, true, true);
         }
@@ -482,7 +486,6 @@ impl Book {
             self.closed = Some(second / interval * interval);
             self.spending.closed(second / interval * interval);
             self.due = second / interval * interval + interval;
-            self.swept = second;
             return;
         };
         if self.due == 0 {
@@ -515,7 +518,7 @@ impl Book {
             if account.close(start, end) {
                 self.dirty.insert(key.clone());
                 if account.ended().is_some() {
-                    self.sweeps.set(key, Some(0));
+                    self.sweeps.follow(key, account);
                 }
             }
             for level in IntervalLevel::ALL {

@@ -33,12 +33,6 @@ impl DueAccounts {
         }
     }
 
-    /// Has all accounts be due at once.
-    pub fn set_all(&mut self, due: u64) {
-        self.by_time = self.times.keys().map(|key| (due, key.clone())).collect();
-        self.times.values_mut().for_each(|time| *time = due);
-    }
-
     /// Takes out the accounts that are due by a second, in the order of their keys. Time O(those accounts × log accounts).
     pub fn take_until(&mut self, second: u64) -> BTreeSet<AccountKey> {
         let mut taken = BTreeSet::new();
@@ -48,10 +42,5 @@ impl DueAccounts {
             taken.insert(key);
         }
         taken
-    }
-
-    /// Number of accounts in it.
-    pub fn len(&self) -> usize {
-        self.times.len()
     }
 }

@@ -47,6 +47,7 @@ mod retention;
 mod saved;
 mod series;
 mod spending;
+mod sweep;
 mod within;
 
 #[cfg(test)]
@@ -64,6 +65,6 @@ pub use pages::{IntervalLevel, InvalidUsagePage, PageRange, UsageInterval, Usage
 pub use prices::{PRICES_FILE, PriceVersion, PricedCount, PricedMeter, Prices};
 pub use promise::{BreakCause, Outage, PromiseState, PromiseTimes};
 pub use reading::UsageReading;
-pub use retention::Retention;
+pub use retention::{KeptPages, Retention};
 pub use saved::{SavedAccount, SavedCard, SavedRow, UsageKey, UsageRecord, UsageWrite};
 pub use series::{Point, UsageSeries};

@@ -12,6 +12,7 @@ use crate::meter::UsageAmounts;
 use crate::month_usage::MonthUsage;
 use crate::pages::{IntervalLevel, UsagePage};
 use crate::promise::Outage;
+use crate::retention::KeptPages;
 
 /// A card, as it was last read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,6 +87,8 @@ pub struct SavedAccount {
 pub enum UsageKey {
     /// Time up to which intervals are closed.
     Closed,
+    /// Pages that are kept.
+    Kept,
     /// A card.
     Card(CardId),
     /// A row of a card's DAG table.
@@ -127,6 +130,7 @@ impl UsageKey {
         let (kind, rest) = rest.split_once('/').unwrap_or((rest, ""));
         match kind {
             "closed" => Some(Self::Closed),
+            "kept" => Some(Self::Kept),
             "cards" => Some(Self::Card(CardId::new(rest).ok()?)),
             "rows" => {
                 let (card, row) = rest.split_once('/')?;
@@ -182,6 +186,7 @@ impl fmt::Display for UsageKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed => write!(f, "{OPEN}closed"),
+            Self::Kept => write!(f, "{OPEN}kept"),
             Self::Card(card) => write!(f, "{OPEN}cards/{card}"),
             Self::Row(card, row) => write!(f, "{OPEN}rows/{card}/{row:04}"),
             Self::Account(account) => write!(f, "{OPEN}accounts/{account}"),
@@ -201,6 +206,8 @@ impl fmt::Display for UsageKey {
 pub enum UsageRecord {
     /// Second up to which intervals are closed.
     Closed(u64),
+    /// Pages that are kept.
+    Kept(KeptPages),
     /// A card.
     Card(CardId, SavedCard),
     /// A row of a card's DAG table.
@@ -220,6 +227,7 @@ impl UsageRecord {
     pub fn key(&self) -> UsageKey {
         match self {
             Self::Closed(_) => UsageKey::Closed,
+            Self::Kept(_) => UsageKey::Kept,
             Self::Card(card, _) => UsageKey::Card(card.clone()),
             Self::Row(card, row) => UsageKey::Row(card.clone(), row.uid.row()),
             Self::Account(account, _) => UsageKey::Account(account.clone()),

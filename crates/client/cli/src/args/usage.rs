@@ -29,6 +29,8 @@ pub enum UsageVerb {
     Slo(UsageSlo),
     /// Print usage for other programs: all meters, or charges by an operator's prices
     Export(UsageExport),
+    /// Add to an archive of Parquet files what is over and closed, and remove what is too old
+    Archive(UsageArchive),
     /// Print a tenant's usage of one day, for the site to sign
     Statement(DayStatement),
     /// Check a statement and its signature, without a server
@@ -177,6 +179,29 @@ pub struct UsageExport {
     /// Usage to export.
     #[command(flatten)]
     pub query: UsageQuery,
+}
+
+/// Arguments behind `snicctl usage archive`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The archive has three folders: ten-seconds with a file for each hour, minutes with one for each day, \
+and hours with one for each month, in UTC. Files have the columns of `usage export --format parquet` and are never \
+written again. Run it once an hour: what the daemon does not keep any more is noted as missing, and ends this \
+program with exit code 1."
+)]
+pub struct UsageArchive {
+    /// Folder of the archive, which is made where it is missing
+    #[arg(long, value_name = "DIRECTORY")]
+    pub directory: PathBuf,
+    /// Age up to which files with intervals of ten seconds are kept; 0s writes and removes none
+    #[arg(long, value_name = "AGE", default_value = "1d")]
+    pub keep_10s: humantime::Duration,
+    /// Age up to which files with intervals of a minute are kept; 0s writes and removes none
+    #[arg(long, value_name = "AGE", default_value = "31d")]
+    pub keep_1m: humantime::Duration,
+    /// Age up to which files with intervals of an hour are kept; 0s writes and removes none
+    #[arg(long, value_name = "AGE", default_value = "731d")]
+    pub keep_1h: humantime::Duration,
 }
 
 /// Format of exported usage.

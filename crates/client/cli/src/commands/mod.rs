@@ -1,6 +1,8 @@
 //! The verbs: each sends requests and prints the replies.
 
 mod apply;
+#[cfg(feature = "parquet")]
+mod archive;
 mod audit;
 mod auth;
 mod batch;

@@ -18,14 +18,15 @@ use snic_usage::Prices;
 
 use super::CliSession;
 use crate::args::{
-    DayStatement, Moment, ObjectivePpm, SignedStatement, SloOptions, UsageBy, UsageExport,
-    UsageFormat, UsageGet, UsageOptions, UsageQuery, UsageSlo, UsageTime, UsageVerb,
+    DayStatement, Moment, ObjectivePpm, SignedStatement, SloOptions, UsageArchive, UsageBy,
+    UsageExport, UsageFormat, UsageGet, UsageOptions, UsageQuery, UsageSlo, UsageTime, UsageVerb,
 };
 use crate::export::{self, Charged, UsageStatement};
 
 pub async fn run(session: &mut CliSession, options: UsageOptions) -> Result<(), Failure> {
     match options.verb {
         Some(UsageVerb::Export(export)) => write(session, export).await,
+        Some(UsageVerb::Archive(archive)) => keep(session, archive).await,
         Some(UsageVerb::Get(get)) => show(session, get).await,
         Some(UsageVerb::Slo(of)) => promises(session, of).await,
         Some(UsageVerb::Statement(of)) => state(session, of).await,
@@ -182,6 +183,17 @@ async fn write(session: &mut CliSession, export: UsageExport) -> Result<(), Fail
     }
     let usage = entries(session, &export.query, range).await?.usage;
     session.output.raw(export::csv(&usage).as_bytes())
+}
+
+/// Adds to an archive, if this program was built with Parquet.
+#[cfg(feature = "parquet")]
+async fn keep(session: &mut CliSession, archive: UsageArchive) -> Result<(), Failure> {
+    super::archive::run(session, archive).await
+}
+
+#[cfg(not(feature = "parquet"))]
+async fn keep(_: &mut CliSession, _: UsageArchive) -> Result<(), Failure> {
+    Err(without_parquet())
 }
 
 type Writer = fn(&[UsageEntry]) -> Result<Vec<u8>, Failure>;

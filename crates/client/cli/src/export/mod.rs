@@ -11,6 +11,6 @@ mod values;
 pub use columns::{csv, promises_csv};
 pub use focus::Charges;
 #[cfg(feature = "parquet")]
-pub use parquet::{charges_parquet, parquet};
+pub use parquet::{UsageFile, charges_parquet, parquet};
 pub use period::Charged;
 pub use statement::{StatementDay, UsageStatement, statement};

@@ -1,5 +1,6 @@
 //! Usage as Parquet files: all meters, and charges in the columns of FOCUS.
 
+use std::io::Write;
 use std::sync::Arc;
 
 use parquet::basic::{LogicalType, Repetition, TimeUnit, Type as PhysicalType};
@@ -36,18 +37,32 @@ fn schema(columns: &[(String, Values)]) -> Result<TypePtr> {
     Type::group_type_builder("usage").with_fields(fields).build().map(Arc::new)
 }
 
-/// All meters of all entries as a Parquet file: names are strings, times are of milliseconds in UTC, and amounts are unsigned
-/// integers of 64 bits.
-///
-/// # Errors
-/// The library refuses a value, which no entry has.
-pub fn parquet(usage: &[UsageEntry]) -> Result<Vec<u8>> {
-    let columns = columns();
-    let properties = Arc::new(WriterProperties::builder().build());
-    let mut file = SerializedFileWriter::new(Vec::new(), schema(&columns)?, properties)?;
-    for rows in usage.chunks(GROUP_ROWS_MAX) {
-        let mut group = file.next_row_group()?;
-        for (_, values) in &columns {
+/// A Parquet file with all meters of entries, which is written as they come: names are strings, times are of milliseconds in UTC, and
+/// amounts are unsigned integers of 64 bits.
+pub struct UsageFile<W: Write + Send> {
+    columns: Vec<(String, Values)>,
+    file: SerializedFileWriter<W>,
+}
+
+impl<W: Write + Send> UsageFile<W> {
+    /// Begins a file.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn new(to: W) -> Result<Self> {
+        let columns = columns();
+        let properties = Arc::new(WriterProperties::builder().build());
+        let file = SerializedFileWriter::new(to, schema(&columns)?, properties)?;
+        Ok(Self { columns, file })
+    }
+
+    /// Adds entries as a group of rows, which a reader has in memory at once.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn add(&mut self, rows: &[UsageEntry]) -> Result<()> {
+        let mut group = self.file.next_row_group()?;
+        for (_, values) in &self.columns {
             let Some(mut column) = group.next_column()? else { break };
             match values {
                 of if of.is_text() => {
@@ -66,8 +81,26 @@ pub fn parquet(usage: &[UsageEntry]) -> Result<Vec<u8>> {
             column.close()?;
         }
         group.close()?;
+        Ok(())
     }
-    file.into_inner()
+
+    /// Ends the file.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn finish(self) -> Result<W> {
+        self.file.into_inner()
+    }
+}
+
+/// All meters of all entries as a Parquet file.
+///
+/// # Errors
+/// The library refuses a value, which no entry has.
+pub fn parquet(usage: &[UsageEntry]) -> Result<Vec<u8>> {
+    let mut file = UsageFile::new(Vec::new())?;
+    usage.chunks(GROUP_ROWS_MAX).try_for_each(|rows| file.add(rows))?;
+    file.finish()
 }
 
 /// Digits of a number of FOCUS, and those of them behind the point: a price has 12 at most, a quantity 9.

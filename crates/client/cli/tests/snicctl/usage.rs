@@ -60,7 +60,7 @@ fn charges_are_of_all_pages_and_of_whole_days() {
     let page = |entry, next_page_token: &str| ListUsageResponse {
         usage: vec![entry],
         next_page_token: next_page_token.into(),
-        unreachable_hosts: Vec::new(),
+        ..Default::default()
     };
     fake.answer("ListUsage", &page(entry("web", 0), "more"));
     fake.answer("ListUsage", &page(entry("web", 1), ""));
@@ -308,11 +308,7 @@ fn another_program_reads_the_parquet_and_its_sums_agree() {
         let next_page_token = if at < 2 { "more".to_owned() } else { String::new() };
         fake.answer(
             "ListUsage",
-            &ListUsageResponse {
-                usage: page.to_vec(),
-                next_page_token,
-                unreachable_hosts: Vec::new(),
-            },
+            &ListUsageResponse { usage: page.to_vec(), next_page_token, ..Default::default() },
         );
     }
     let file = folder.path().join("usage.parquet");

@@ -9,6 +9,7 @@ use snic_domain::limits::DAG_BANDWIDTH_MAX;
 use snic_fairness::fluid::Spare;
 use snic_planner::Objective;
 use snic_tables::{CreditReservation, Steering};
+use snic_usage::Retention;
 
 /// Shortest epoch: below it the card has not answered the last one yet.
 pub const EPOCH_MIN: Duration = Duration::from_millis(1);
@@ -228,6 +229,8 @@ pub struct ControllerSettings {
     pub availability_ppm: u32,
     /// Warnings of tenants with a budget, and limits of those that have spent it.
     pub budgets: BudgetPolicy,
+    /// Ages up to which intervals of usage are kept.
+    pub usage_ages: Retention,
 }
 
 impl Default for ControllerSettings {
@@ -245,6 +248,7 @@ impl Default for ControllerSettings {
             device: DevicePolicy::default(),
             availability_ppm: 999_000,
             budgets: BudgetPolicy::default(),
+            usage_ages: Retention::default(),
         }
     }
 }

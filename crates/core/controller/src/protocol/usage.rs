@@ -1,15 +1,15 @@
 //! Usage, for the service that adds it up.
 
 use snic_domain::{DagId, NtTypeId, TenantId};
-use snic_usage::{AccountKey, IntervalLevel, Outage, Retention, UsagePage};
+use snic_usage::{AccountKey, IntervalLevel, KeptPages, Outage, UsagePage};
 
 /// Usage in intervals that are closed. Those in full pages are in the store, under [`snic_usage::UsageKey::FullPage`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UsageView {
     /// Second up to which intervals are closed, since 1970; 0 before the first.
     pub closed: u64,
-    /// Ages up to which intervals are kept.
-    pub retention: Retention,
+    /// Pages of intervals that are in the store, by length.
+    pub kept: KeptPages,
     /// Part of the time in which promises are to be kept, in millionths.
     pub availability_ppm: u32,
     /// Accounts, by key.

@@ -26,7 +26,8 @@ pub(crate) fn follow(core: &mut Core, tx: &mut Tx) {
     for name in core.usage.take_noted_promises() {
         core.usage.follow_promise(now, &name, core.dags.get(&name), promise_state);
     }
-    for write in core.usage.close(now) {
+    let ages = core.policies.current().usage_ages;
+    for write in core.usage.close(now, &ages) {
         tx.put_usage(write);
     }
     budgets::follow(core, tx);

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use snic_domain::{Bandwidth, CardId, DagName, DagUid, Tenant, TenantId, Timestamp, VmId};
 use snic_tables::{CardCounters, DagRow, Table};
 use snic_usage::{
-    Account, AccountKey, Book, BreakCause, Money, Prices, PromiseState, PromiseTimes, Retention,
-    UsageRates, UsageReading, UsageRecord, UsageWrite,
+    Account, AccountKey, Book, BreakCause, KeptPages, Money, Prices, PromiseState, PromiseTimes,
+    Retention, UsageRates, UsageReading, UsageRecord, UsageWrite,
 };
 
 use crate::protocol::BindingRecord;
@@ -32,7 +32,6 @@ pub(crate) struct Usage {
     promised: BTreeMap<DagName, DagUid>,
     /// DAGs whose promises may be in another state at the end of this event.
     noted_promises: BTreeSet<DagName>,
-    retention: Retention,
 }
 
 /// Second in which a tenant was created.
@@ -317,8 +316,8 @@ impl Usage {
     }
 
     /// Closes the interval if it is over; gives what is to be stored.
-    pub fn close(&mut self, now: Timestamp) -> Vec<UsageWrite> {
-        self.book.close(now, &self.retention);
+    pub fn close(&mut self, now: Timestamp, ages: &Retention) -> Vec<UsageWrite> {
+        self.book.close(now, ages);
         self.book.take_writes()
     }
 
@@ -337,9 +336,9 @@ impl Usage {
         self.book.closed()
     }
 
-    /// Ages up to which intervals are kept.
-    pub const fn retention(&self) -> &Retention {
-        &self.retention
+    /// Pages of intervals that readers find in the store.
+    pub const fn kept(&self) -> &KeptPages {
+        self.book.kept()
     }
 
     /// Each invariant, recomputed.

@@ -25,7 +25,7 @@ pub(crate) fn usage(core: &Core, tenant: Option<&TenantId>) -> UsageView {
     };
     UsageView {
         closed: core.usage.closed().unwrap_or_default(),
-        retention: *core.usage.retention(),
+        kept: *core.usage.kept(),
         availability_ppm: core.policies.current().availability_ppm,
         accounts,
     }

@@ -5,6 +5,7 @@
 mod admission;
 mod adversaries;
 mod affinity;
+mod ages;
 mod bad_input;
 mod batches;
 mod bills;

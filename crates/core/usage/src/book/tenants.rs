@@ -81,7 +81,7 @@ impl Book {
         if let Some(account) = self.accounts.get_mut(&key) {
             account.end(second(now));
             account.set_promised_ms(None);
-            self.sweeps.set(&key, Some(0));
+            self.sweeps.follow(&key, account);
             self.count_ended(tenant, true, true);
             self.dirty.insert(key);
         }
@@ -114,13 +114,15 @@ impl Book {
         match self.accounts.get_mut(&key) {
             Some(account) => account.reopen(),
             None => {
-                self.insert(key.clone(), Account::new(tenant.clone(), None, second(now)));
+                let (account, begun) =
+                    (Account::new(tenant.clone(), None, second(now)), second(now));
+                self.insert(key.clone(), account, Some(begun));
             }
         }
         if let Some(account) = self.accounts.get_mut(&key) {
             account.set_promised_ms(Some(millis(now)));
+            self.sweeps.follow(&key, account);
         }
-        self.sweeps.set(&key, Some(0));
         self.dirty.insert(key.clone());
         self.tenant_accounts.insert(tenant.clone(), TenantAccount { key: key.clone(), bytes: 0 });
         key

@@ -3,53 +3,38 @@
 use std::collections::BTreeSet;
 
 use super::Book;
-use crate::pages::IntervalLevel;
-use crate::retention::Retention;
-use crate::saved::{UsageKey, UsageWrite};
-
-/// Seconds from one sweep to the next.
-pub(super) const SWEEP: u64 = 60;
-/// Most seconds that pages have become older by when one sweep removes them.
-const SWEPT_MAX: u64 = 3_600;
+use crate::retention::{KeptPages, Retention};
+use crate::saved::{UsageKey, UsageRecord, UsageWrite};
 
 impl Book {
-    /// Removes pages that are too old, once a minute, and accounts without pages. Time O(accounts with something to remove).
+    /// Removes pages that are too old, and accounts without pages. Time O(pages that it removes × log accounts), and no more of them
+    /// than [`REMOVALS_MAX`](crate::sweep::REMOVALS_MAX), or half as many as accounts in use: the next one goes on.
     pub(super) fn sweep(&mut self, end: u64, retention: &Retention) {
-        let before = self.swept;
-        if before / SWEEP == end / SWEEP {
-            return;
-        }
-        if self.swept_for.replace(*retention) != Some(*retention) {
-            self.sweeps.set_all(0);
-        }
-        // After a long time without the daemon, a part at a time.
-        let now = end.min(before + SWEPT_MAX);
-        self.swept = now;
-        let mut gone = Vec::new();
-        for key in self.sweeps.take_until(now) {
-            let Some(account) = self.accounts.get(&key) else { continue };
-            let last = account.ended().unwrap_or(now);
-            for level in IntervalLevel::ALL {
-                let first = retention.kept_from(level, before).max(level.page_of(account.begun()));
-                // Packets are counted for a while after it has left.
-                let until =
-                    retention.kept_from(level, now).min(level.page_of(last) + 2 * level.page());
-                let starts = (first..until.max(first)).step_by(level.page() as usize);
-                let keys = starts.map(|start| UsageKey::FullPage(key.clone(), level, start));
-                self.writes.extend(keys.map(UsageWrite::Remove));
-            }
-            self.sweeps.set(&key, Some(retention.sweep_due(account, now)));
-            let is_old = last + 2 * IntervalLevel::Hour.page()
-                < retention.kept_from(IntervalLevel::Hour, now);
-            if account.ended().is_some() && is_old && account.is_at_rest() {
-                gone.push(key);
+        let has_moved = self.sweeps.advance(retention, end);
+        let mut left = self.sweeps.removals_max();
+        while let Some(due) = self.sweeps.due().filter(|_| left > 0) {
+            let Some(account) = self.accounts.get(&due.key) else {
+                self.sweeps.forget(&due.key);
+                continue;
+            };
+            let (keys, has_none) = self.sweeps.remove(&due, account, left);
+            left = left.saturating_sub(keys.len().max(1));
+            self.writes.extend(keys.into_iter().map(UsageWrite::Remove));
+            if has_none && account.is_at_rest() {
+                self.remove(&due.key);
+                self.writes.push(UsageWrite::Remove(UsageKey::Month(due.key.clone())));
+                self.writes.push(UsageWrite::Remove(UsageKey::Account(due.key)));
             }
         }
-        for key in gone {
-            self.remove(&key);
-            self.writes.push(UsageWrite::Remove(UsageKey::Month(key.clone())));
-            self.writes.push(UsageWrite::Remove(UsageKey::Account(key)));
+        if has_moved {
+            let kept = self.sweeps.note_removed();
+            self.writes.push(UsageWrite::Put(UsageRecord::Kept(kept)));
         }
+    }
+
+    /// Pages that readers find in the store.
+    pub const fn kept(&self) -> &KeptPages {
+        self.sweeps.kept()
     }
 
     /// Each invariant, recomputed.
@@ -81,9 +66,10 @@ impl Book {
                 return Err(format!("{key} has something, and its interval is not closed"));
             }
             let is_own = self.tenants.get(account.tenant()).is_some_and(|own| own.contains(key));
-            if !is_own || self.sweeps.get(key).is_none() {
-                return Err(format!("{key} is not found by its tenant, or never swept"));
+            if !is_own {
+                return Err(format!("{key} is not found by its tenant"));
             }
+            self.sweeps.check(key, account)?;
         }
         let (all, of_tenants) = (self.accounts.len(), self.tenants.values().map(BTreeSet::len));
         match (of_tenants.sum::<usize>(), self.sweeps.len()) == (all, all) {

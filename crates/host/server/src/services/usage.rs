@@ -18,8 +18,8 @@ use snic_domain::{Caller, CardId, DagName, TenantId};
 use snic_front::gate::caller;
 use snic_ports::store::{Store, StoreError};
 use snic_usage::{
-    ACCOUNT_NTS_MAX, AccountPart, BreakCause, Gap, IntervalLevel, Meter, PageRange, Point,
-    UsageAmounts, UsageKey, UsagePage, UsageSeries,
+    ACCOUNT_NTS_MAX, AccountPart, BreakCause, Gap, IntervalLevel, KeptPages, Meter, PageRange,
+    Point, UsageAmounts, UsageKey, UsagePage, UsageSeries,
 };
 use tonic::{Request, Response};
 
@@ -63,13 +63,21 @@ impl UsageService for Services {
         };
         let view =
             self.read(&caller, move |controller, _| controller.usage(scope.as_ref())).await?;
+        let (intervals, closed_time) = (intervals(&view.kept), Some(timestamp(view.closed)));
         let store = Arc::clone(self.0.plane.store());
         let after = page.after().map(PageEnd::parse).transpose()?;
         let limit = page.limit();
         let add_up = move || add_up(&*store, &view, &usage_query, after.as_ref(), limit);
         let UsagePageOf { usage, next } = self.0.workshop.run(&caller, add_up).await??;
         let next_page_token = next.map_or(String::new(), |end| query.token_after(&end.to_string()));
-        Ok(Response::new(v1::ListUsageResponse { usage, next_page_token, ..Default::default() }))
+        let unreachable_hosts = Vec::new();
+        Ok(Response::new(v1::ListUsageResponse {
+            usage,
+            next_page_token,
+            unreachable_hosts,
+            intervals,
+            closed_time,
+        }))
     }
 
     async fn get_usage(
@@ -123,6 +131,15 @@ impl Services {
             false => Err(absent(name).into()),
         }
     }
+}
+
+/// Lengths of intervals, each with the time from which on all of them are kept.
+fn intervals(kept: &KeptPages) -> Vec<v1::UsageIntervals> {
+    let of = |level: IntervalLevel| v1::UsageIntervals {
+        interval_seconds: level.interval(),
+        kept_from_time: Some(timestamp(kept.from(level))),
+    };
+    IntervalLevel::ALL.map(of).into()
 }
 
 /// Selection of one tenant or DAG.
@@ -419,7 +436,7 @@ fn add_account(
 
 /// Parts of the range, each with the length of intervals that it is read from: `level`, and longer ones where it is not kept any more.
 fn parts(view: &UsageView, (from, to, level): (u64, u64, IntervalLevel)) -> Vec<PageRange> {
-    let kept = view.retention.ranges(from, to, view.closed);
+    let kept = view.kept.ranges(from, to);
     let mut parts: Vec<PageRange> = Vec::new();
     for range in kept.into_iter().filter(|range| range.from < range.to) {
         let level = range.level.max(level);

@@ -9,6 +9,7 @@ use super::{InvalidRecord, read};
 pub(super) fn encode(record: &UsageRecord) -> serde_json::Result<Vec<u8>> {
     match record {
         UsageRecord::Closed(second) => serde_json::to_vec(second),
+        UsageRecord::Kept(kept) => serde_json::to_vec(kept),
         UsageRecord::Card(_, saved) => serde_json::to_vec(saved),
         UsageRecord::Row(_, saved) => serde_json::to_vec(saved),
         UsageRecord::Account(_, saved) => serde_json::to_vec(saved),
@@ -35,6 +36,7 @@ pub(super) fn parse(key: &str, value: &[u8]) -> Result<UsageRecord, InvalidRecor
     let wrong = || InvalidRecord::contradiction(key, "no record of usage has such a key");
     Ok(match UsageKey::parse(key).ok_or_else(wrong)? {
         UsageKey::Closed => UsageRecord::Closed(read(key, value)?),
+        UsageKey::Kept => UsageRecord::Kept(read(key, value)?),
         UsageKey::Card(card) => UsageRecord::Card(card, read(key, value)?),
         UsageKey::Row(card, _) => UsageRecord::Row(card, read(key, value)?),
         UsageKey::Account(account) => UsageRecord::Account(account, read(key, value)?),

@@ -40,7 +40,7 @@ fn counters(second: u64) -> CardCounters {
     }
 }
 
-fn view(book: &Book, retention: Retention) -> UsageView {
+fn view(book: &Book) -> UsageView {
     let accounts = book.accounts().map(|(key, account)| UsageAccount {
         key: key.clone(),
         tenant: account.tenant().clone(),
@@ -53,7 +53,7 @@ fn view(book: &Book, retention: Retention) -> UsageView {
     });
     UsageView {
         closed: book.closed().unwrap_or_default(),
-        retention,
+        kept: *book.kept(),
         availability_ppm: 999_000,
         accounts: accounts.collect(),
     }
@@ -95,7 +95,7 @@ fn used(seconds: u64, retention: Retention) -> (MemoryStore, UsageView) {
         book.close(now, &retention);
         write(&store, &mut book);
     }
-    (store, view(&book, retention))
+    (store, view(&book))
 }
 
 fn write(store: &MemoryStore, book: &mut Book) {

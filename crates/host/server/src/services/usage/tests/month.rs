@@ -59,7 +59,7 @@ fn month() -> (MemoryStore, UsageView) {
     (1..=hours).for_each(|hour| read(&mut book, hour * 3_600));
     (1..60).for_each(|minute| read(&mut book, hours * 3_600 + minute * 60));
     (1..=6).for_each(|part| read(&mut book, DAYS * DAY - 60 + part * 10));
-    let view = view(&book, retention);
+    let view = view(&book);
     (store, view)
 }
 

@@ -32,7 +32,7 @@ fn promised(seconds: u64, states: &[(u64, PromiseState)]) -> (MemoryStore, Usage
         book.close(now, &Retention::default());
         write(&store, &mut book);
     }
-    (store, view(&book, Retention::default()))
+    (store, view(&book))
 }
 
 fn of_web(from: Option<u64>, to: Option<u64>) -> UsageQuery {
