@@ -51,7 +51,7 @@ mod spending;
 #[cfg(test)]
 mod tests;
 
-pub use account::Account;
+pub use account::{Account, is_account_since};
 pub use book::Book;
 pub use calendar::{month, utc};
 pub use clock::CardClock;
