@@ -49,6 +49,8 @@ pub struct SeenFrame {
     pub at: Instant,
     pub number: u64,
     pub bytes: u32,
+    /// Whether the firewall drops it.
+    pub is_denied: bool,
 }
 
 /// Frames of each DAG, in their order.
@@ -59,8 +61,6 @@ pub type SeenFrames = [Vec<SeenFrame>; 4];
 pub struct PortCapture {
     pub came: SeenFrames,
     pub left: SeenFrames,
-    /// Frames of the DAGs that no NT was to let pass.
-    pub denied: [u64; 4],
 }
 
 fn station(port: usize) -> [u8; 6] {
@@ -179,10 +179,11 @@ fn take(
         stream.read_exact(&mut length)?;
         frame.resize(u32::from_be_bytes(length) as usize, 0);
         stream.read_exact(&mut frame)?;
-        let (of, number, _) = read(&frame).expect("a card sends what it was sent");
+        let (of, number, to) = read(&frame).expect("a card sends what it was sent");
         let is_hello = number >= HELLO;
         assert!(is_hello || WAYS[of].1 == port, "{} of {:?} at {port}", number, DAGS[of]);
-        let seen = SeenFrame { at: Instant::now(), number, bytes: frame.len() as u32 };
+        let (at, bytes, is_denied) = (Instant::now(), frame.len() as u32, to == SHUT);
+        let seen = SeenFrame { at, number, bytes, is_denied };
         capture.lock().unwrap().left[of].push(seen);
         left.fetch_add(1, Ordering::SeqCst);
     }
@@ -230,11 +231,9 @@ impl PortHosts {
             return false;
         }
         let mut capture = self.capture.lock().unwrap();
-        capture.came[of].push(SeenFrame { at, number, bytes: frame.len() as u32 });
-        match to == SHUT {
-            true => capture.denied[of] += 1,
-            false => self.passing += 1,
-        }
+        let (bytes, is_denied) = (frame.len() as u32, to == SHUT);
+        capture.came[of].push(SeenFrame { at, number, bytes, is_denied });
+        self.passing += u64::from(!is_denied);
         true
     }
 
