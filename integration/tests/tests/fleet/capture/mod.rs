@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -61,12 +61,16 @@ impl Plan {
         Self { seed: of("SNIC_SEED", 51), packets: of("SNIC_PACKETS", packets), kills }
     }
 
-    /// Kills in their order, each with the number of packets after which it comes.
+    /// Kills in their order, each with the number of packets after which it comes. The last one is of the daemon.
     fn events(&self) -> Vec<(u64, Killed)> {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         let all = self.kills.iter().flat_map(|(what, times)| vec![*what; *times]);
         let mut all: Vec<Killed> = all.collect();
         all.shuffle(&mut rng);
+        if let Some(daemon) = all.iter().rposition(|what| *what == Killed::Daemon) {
+            let last = all.len() - 1;
+            all.swap(daemon, last);
+        }
         let part = self.packets / (all.len() as u64 + 1);
         let at = |number: u64| part * number + part / 2;
         (0..)
@@ -88,7 +92,19 @@ struct Bill {
     restarted: u64,
 }
 
-/// Bills by name of the DAG, and the second up to which they are.
+/// Seconds since 1970.
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+/// Waits until the interval is closed in which something began.
+async fn wait_for_close(begin: SystemTime) {
+    while seconds(SystemTime::now()) < seconds(begin) / 10 * 10 + 12 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Bills by name of the DAG.
 type Bills = BTreeMap<String, Bill>;
 
 /// Name of a DAG in the API.
@@ -212,6 +228,7 @@ impl Judge {
     /// Sends packets until an event is over or the file ends, while parts are killed.
     async fn run(&mut self, plan: &Plan, mut packets: KnownPackets) {
         let mut events = plan.events().into_iter().peekable();
+        let begin = SystemTime::now();
         loop {
             self.cards += 1;
             let mut hosts = PortHosts::connect(self.folder(), self.cards, &self.progress);
@@ -222,11 +239,16 @@ impl Judge {
             });
             let mut killed = None;
             while let Some((at, what)) = events.next() {
-                let next = events.peek().map_or(u64::MAX, |(at, _)| *at);
-                self.progress.allowed.store(next, Ordering::SeqCst);
+                let next = events.peek().map(|(at, _)| *at);
+                self.progress.allowed.store(next.unwrap_or(at), Ordering::SeqCst);
                 while self.progress.sent.load(Ordering::SeqCst) < at {
                     assert!(!replay.is_finished(), "the load ended before {what:?}");
                     tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                if next.is_none() {
+                    // The next daemon goes on from counters that are stored.
+                    wait_for_close(begin).await;
+                    self.progress.allowed.store(u64::MAX, Ordering::SeqCst);
                 }
                 println!("{what:?} is killed after {at} packets");
                 match what {
@@ -244,9 +266,6 @@ impl Judge {
                         break;
                     }
                 }
-            }
-            if killed.is_none() {
-                self.progress.allowed.store(u64::MAX, Ordering::SeqCst);
             }
             let (hosts, rest, is_over) = replay.await.unwrap();
             packets = rest;
@@ -277,8 +296,7 @@ impl Judge {
 
     /// Waits until all is billed, and holds it against the captures of the card that was killed, and of the one that runs.
     async fn settle(&mut self, running: Option<PortCapture>) {
-        let now = std::time::SystemTime::now() + READ_MAX;
-        let until = now.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as i64;
+        let until = seconds(SystemTime::now() + READ_MAX) as i64;
         let found = std::sync::Mutex::new(Bills::new());
         eventually(async || {
             let Some((bills, end)) = bills(&self.fleet.host(0).await).await else { return false };
