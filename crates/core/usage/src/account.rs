@@ -16,6 +16,12 @@ fn carry(rest: &mut u64, more: u128, unit: u64) -> u64 {
     u64::try_from(sum / u128::from(unit)).unwrap_or(u64::MAX)
 }
 
+/// Whether an account that began and ended in these seconds is of a tenant that was created in this one, not of an earlier tenant with its
+/// name.
+pub fn is_account_since((begun, ended): (u64, Option<u64>), born: u64) -> bool {
+    begun > born || begun == born && ended.is_none_or(|ended| ended > born)
+}
+
 /// Usage of one user of a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
@@ -67,7 +73,7 @@ impl Account {
 
     /// Whether it is of the tenant of its name that was created in this second, not of an earlier one.
     pub fn is_since(&self, born: u64) -> bool {
-        self.begun() > born || self.begun() == born && self.ended().is_none_or(|ended| ended > born)
+        is_account_since((self.begun(), self.ended()), born)
     }
 
     /// Its own record.

@@ -7,6 +7,7 @@ mod upkeep;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use snic_domain::{CardId, DagId, DagUid, TenantId, Timestamp};
 
@@ -413,7 +414,9 @@ impl Book {
             // Their time is lost with the card's clock, and the gap is theirs, too.
             self.apply_waiting(card);
         }
-        if self.card(card).booted(now, boot) {
+        let closed = Timestamp::from_nanos(self.closed.unwrap_or_default().saturating_mul(NANOS));
+        let stored = self.closed.map_or(Duration::ZERO, |_| now.since(closed));
+        if self.card(card).booted(now, boot, stored) {
             self.write_all(card);
         }
     }

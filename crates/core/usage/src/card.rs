@@ -1,5 +1,7 @@
 //! One card: its time, its rows, and their counters.
 
+use std::time::Duration;
+
 use snic_domain::{Bandwidth, DagUid, Timestamp};
 use snic_tables::{CardCounters, DropCause};
 
@@ -288,14 +290,16 @@ impl CardBook {
         }
     }
 
-    /// The card was read back; its counters count from when it got this boot id. Returns whether it is another one than before.
-    pub fn booted(&mut self, now: Timestamp, boot: u32) -> bool {
+    /// The card was read back; its counters count from when it got this boot id. Returns whether it is another one than before. `stored` is
+    /// the time since the last close, which stored what was read until then.
+    pub fn booted(&mut self, now: Timestamp, boot: u32, stored: Duration) -> bool {
         let before = self.boot.replace(boot);
         if before == Some(boot) {
             self.clock.find(now);
             return false;
         }
-        let unread = self.clock.unread(now);
+        // What a daemon before this one read after its last close went with it.
+        let unread = self.clock.unread(now).unwrap_or(stored);
         self.clock.restart(now);
         self.is_restored = false;
         if before.is_none() {

@@ -63,9 +63,9 @@ impl CardClock {
         self.restored = self.floor;
     }
 
-    /// Time since the last reading, by the host's clock; zero if there was none since the start.
-    pub(crate) fn unread(&self, host: Timestamp) -> Duration {
-        self.host.map_or(Duration::ZERO, |read| host.since(read))
+    /// Time since the last reading, by the host's clock; `None` if there was none since the start.
+    pub(crate) fn unread(&self, host: Timestamp) -> Option<Duration> {
+        self.host.map(|read| host.since(read))
     }
 
     /// The card was found, and is read from now on.

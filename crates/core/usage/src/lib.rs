@@ -53,7 +53,7 @@ mod within;
 #[cfg(test)]
 mod tests;
 
-pub use account::Account;
+pub use account::{Account, is_account_since};
 pub use book::Book;
 pub use calendar::{month, utc};
 pub use clock::CardClock;

@@ -879,6 +879,33 @@ fn a_card_that_is_replaced_before_it_was_read_leaves_a_gap() {
     assert_eq!(book.open(&key_of(uid)).get(Meter::Gap(Gap::CardRestarted)), 1);
 }
 
+/// The daemon dies after a reading that it did not store, and the card loses its power before the next daemon has read it: all since the last
+/// close is missing.
+#[test]
+fn a_card_that_restarts_beside_its_daemon_leaves_a_gap_since_the_last_close() {
+    let at = |seconds: u64| Timestamp::from_nanos(BEGIN + seconds * SECOND);
+    let (mut book, mut records) = (Book::default(), Records::default());
+    let uid = DagUid::new(0, 1).expect("one");
+    let read = |book: &mut Book, seconds: u64| {
+        let used = DagCounters { packets_in: seconds, ..DagCounters::default() };
+        let cycles = Some(seconds * HZ);
+        let counters = CardCounters { cycles, dags: vec![(0, used)], ..CardCounters::default() };
+        let (now, clock_hz, line) = (at(seconds), HZ, Bandwidth::from_gbps(100));
+        book.read(&card(), &UsageReading { now, clock_hz, line, counters: &counters }, |_| true);
+        book.close(now, &Retention::default());
+    };
+    book.booted(at(0), &card(), 9);
+    read(&mut book, 0);
+    book.place(at(0), &card(), (&tenant(), &dag(), uid), rates(1));
+    // The close at 12 s is of the interval that ends at 7 s, where the host's clock has a multiple of ten seconds.
+    (1..=12).for_each(|seconds| read(&mut book, seconds));
+    records.apply(&book.take_writes());
+    read(&mut book, 14);
+    let mut book = records.restore();
+    book.booted(at(20), &card(), 10);
+    assert_eq!(book.open(&key_of(uid)).get(Meter::Gap(Gap::CardRestarted)), 13_000);
+}
+
 /// Size on disk: a day of a DAG that sends all the time.
 #[test]
 fn a_day_of_a_busy_dag_takes_a_third_of_a_megabyte() {

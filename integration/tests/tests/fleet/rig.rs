@@ -93,6 +93,8 @@ pub enum Cards {
     Software,
     /// The same with TAP devices, whose names begin so: uplink and function 0 of host 1 are `…1up` and `…1f0`.
     Taps(&'static str),
+    /// The same with unix sockets in the host's folder: the uplink `up`, and functions `f0` to `f3`.
+    Sockets,
 }
 
 /// A fleet.
@@ -317,6 +319,12 @@ impl Fleet {
                 let ports = format!("uplink = {up:?}\nfunctions = [{function:?}]");
                 home.write_soft_settings(&format!("{ports}\n{fleet}"));
             }
+            Cards::Sockets => {
+                let port = |name: &str| format!("unix:{}", home.path().join(name).display());
+                let (up, functions) = (port("up"), ["f0", "f1", "f2", "f3"].map(port));
+                let ports = format!("uplink = {up:?}\nfunctions = {functions:?}");
+                home.write_soft_settings(&format!("{ports}\n{fleet}"));
+            }
         }
         let settings = home.settings();
         let told = shell(
@@ -459,6 +467,11 @@ impl Fleet {
     /// The folder of the replicas, for files that their settings name.
     pub fn folder(&self) -> &Path {
         self.home.path()
+    }
+
+    /// The folder of a host, with its card.
+    pub fn home(&self, host: usize) -> &Home {
+        &self.hosts[host].home
     }
 
     /// A client of a host's own daemon, as an operator.

@@ -102,6 +102,32 @@ async fn tenants_see_their_own(acme: &TestClient, zeta: &TestClient, packets: u6
     assert!(slo.promise_ms > 0 && slo.burns.len() == 4, "{slo:?}");
 }
 
+/// The tenant is deleted and created again, and so is its DAG. It sees its own packets, which its host counts in the same interval as the
+/// last ones of the earlier tenant; operators see both. Returns the host of the DAG.
+async fn a_tenant_sees_nothing_of_an_earlier_one(
+    fleet: &Fleet,
+    root: &TestClient,
+    acme: &TestClient,
+    earlier: u64,
+) -> usize {
+    let last = run(acme).await;
+    let web = super::rig::name("web");
+    root.delete_dag(&web).await.unwrap();
+    let request = v1::DeleteTenantRequest { name: "tenants/acme".into(), ..Default::default() };
+    eventually(async || root.tenants().delete_tenant(request.clone()).await.is_ok()).await;
+    root.create_tenant("acme").await.unwrap();
+    fleet.create(0, "web", 1).await;
+    let host = fleet.served_once(&["web"]).await[0];
+    let own = run(acme).await;
+    let all = earlier + last[0] + own[0];
+    eventually(async || sum(&list(root, &by(UsageGrouping::Tenant)).await.usage).packets_in >= all)
+        .await;
+    let seen = sum(&list(acme, &by(UsageGrouping::Dag)).await.usage).packets_in;
+    // A run may send one more packet behind its last message.
+    assert!((own[0]..own[0] + 2).contains(&seen), "{seen}, of it {own:?}");
+    host
+}
+
 /// Output of `snicctl` of an operator.
 fn operator(fleet: &Fleet, words: &str) -> Result<String, String> {
     fleet.shell(&format!("snicctl --context root-r0 {words}"))
@@ -117,8 +143,6 @@ fn usage_of_a_fleet_is_that_of_its_hosts_while_a_dag_moves() {
         let (acme, zeta) = (fleet.client(0, "tenant-acme"), fleet.client(1, "tenant-zeta"));
         let root = fleet.client(1, "operator-root");
         let host = fleet.served_once(&["web"]).await[0];
-        // A tenant sees intervals that begin after its creation.
-        tokio::time::sleep(Duration::from_secs(10)).await;
         let first = run(&acme).await;
         fleet.contexts();
         operator(&fleet, &format!("fleet host drain h{host}")).unwrap();
@@ -139,6 +163,8 @@ fn usage_of_a_fleet_is_that_of_its_hosts_while_a_dag_moves() {
         let more = all.packets_in - sent[0];
         assert!(more <= 2, "each packet counts once: {sent:?}, {all:?}");
         tenants_see_their_own(&acme, &zeta, all.packets_in).await;
+        let host =
+            a_tenant_sees_nothing_of_an_earlier_one(&fleet, &root, &acme, all.packets_in).await;
 
         operator(&fleet, "fleet project create red").unwrap();
         operator(&fleet, "fleet project add red acme").unwrap();

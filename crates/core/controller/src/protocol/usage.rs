@@ -36,3 +36,10 @@ pub struct UsageAccount {
     /// Pages that are being filled, by length.
     pub open: [(IntervalLevel, UsagePage); 3],
 }
+
+impl UsageAccount {
+    /// Whether it is of the tenant of its name that was created in this second, not of an earlier one.
+    pub fn is_since(&self, born: u64) -> bool {
+        snic_usage::is_account_since((self.begun, self.ended), born)
+    }
+}

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Hosts are asked as the operator `fleet`: a host forgets a tenant with its last DAG, and would tell it nothing of the time before when it
-//! comes back. So tenants' questions are narrowed here, to their own usage since the fleet created them. A host that does not answer is a
+//! comes back. So hosts are told with tenants' questions when the fleet created them, and leave out what may be an earlier tenant's. A host that does not answer is a
 //! gap of the length of the range; it is never counted as nothing.
 
 mod hosts;
@@ -54,6 +54,8 @@ struct UsageQuestion {
     projects: Option<BTreeMap<String, String>>,
     /// First second, and the second after the last.
     range: (u64, u64),
+    /// Second in which the fleet created the tenant that asks, where the range begins before.
+    born: Option<u64>,
 }
 
 impl UsageQuestion {
@@ -66,9 +68,15 @@ impl UsageQuestion {
             )
     }
 
+    /// First second of which a tenant that asks can have usage, and the second after the last.
+    fn own_range(&self) -> (u64, u64) {
+        let (from, to) = self.range;
+        (self.born.map_or(from, |born| born.min(to)), to)
+    }
+
     /// Entry of a host that did not answer.
     fn gap(&self, host: &HostId) -> v1::UsageEntry {
-        let (from, to) = self.range;
+        let (from, to) = self.own_range();
         let millis = to.saturating_sub(from).saturating_mul(1_000).max(1);
         let (tenant, card) = match &self.own {
             Some(own) => (name::of_tenant(own), String::new()),
@@ -237,20 +245,23 @@ impl Services {
             return Ok(None);
         }
         let (host, card) = card(&request.card)?;
-        let range = self.range(own.as_ref(), (request.start_time, request.end_time)).await?;
+        let range = range((request.start_time, request.end_time))?;
         let range = (begun.unwrap_or(range.0), range.1);
+        let born = self.born(own.as_ref()).await?.filter(|born| *born > range.0);
         let projects = self.projects(by, &request.project).await?;
         let to_hosts = v1::ListUsageRequest {
             tenant: own.as_ref().map_or(request.tenant, name::of_tenant),
             card,
             project: String::new(),
-            start_time: Some(timestamp(range.0)),
+            // A host of an earlier version does not know the second field, and so tells less, never more.
+            start_time: Some(timestamp(born.unwrap_or(range.0))),
+            first_interval_time: born.map(|_| timestamp(range.0)),
             by: hosts_grouping(by).into(),
             page_size: 0,
             page_token: String::new(),
             ..request
         };
-        Ok(Some(UsageQuestion { to_hosts, by, own, host, projects, range }))
+        Ok(Some(UsageQuestion { to_hosts, by, own, host, projects, range, born }))
     }
 
     /// The question about one tenant or DAG.
@@ -290,22 +301,17 @@ impl Services {
         self.item(&hosts::fleet(), name).await.map(drop)
     }
 
-    /// First second and the second after the last. A tenant sees nothing of an earlier one that had its name.
-    async fn range(
-        &self,
-        own: Option<&TenantId>,
-        (start_time, end_time): (Option<Timestamp>, Option<Timestamp>),
-    ) -> Result<(u64, u64), ApiError> {
-        let to = seconds("end_time", end_time)?.unwrap_or_else(now);
-        let from = seconds("start_time", start_time)?;
-        let mut from = from.unwrap_or(to.saturating_sub(DAY) / 3_600 * 3_600);
-        if let Some(own) = own {
-            let item = self.item(&hosts::fleet(), FleetName::Tenant(own.clone())).await?;
-            if let FleetItem::Tenant(tenant) = item {
-                from = from.max(tenant.meta.created.as_nanos() / 1_000_000_000);
-            }
-        }
-        Ok((from.min(to), to))
+    /// Second in which the tenant that asks was created. It sees nothing of an earlier one that had its name.
+    ///
+    /// # Errors
+    /// There is no such tenant.
+    async fn born(&self, own: Option<&TenantId>) -> Result<Option<u64>, ApiError> {
+        let Some(own) = own else { return Ok(None) };
+        let item = self.item(&hosts::fleet(), FleetName::Tenant(own.clone())).await?;
+        let FleetItem::Tenant(tenant) = item else {
+            return Err(ApiError::not_found("tenant", own));
+        };
+        Ok(Some(tenant.meta.created.as_nanos() / 1_000_000_000))
     }
 
     /// Tenants of one project, or of all where usage is added up by them.
@@ -333,6 +339,16 @@ impl Services {
         });
         Ok(Some(known.filter(|(_, project)| only.is_empty() || project == only).collect()))
     }
+}
+
+/// First second of a request, and the second after the last.
+fn range(
+    (start_time, end_time): (Option<Timestamp>, Option<Timestamp>),
+) -> Result<(u64, u64), ApiError> {
+    let to = seconds("end_time", end_time)?.unwrap_or_else(now);
+    let from = seconds("start_time", start_time)?;
+    let from = from.unwrap_or(to.saturating_sub(DAY) / 3_600 * 3_600);
+    Ok((from.min(to), to))
 }
 
 /// Grouping that hosts are asked for.

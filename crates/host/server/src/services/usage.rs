@@ -44,6 +44,8 @@ struct UsageQuery {
     step: u64,
     steps_max: u64,
     by: UsageGrouping,
+    /// First second that counts of accounts that may be of an earlier tenant with the same name, where it is later than `from`.
+    older_from: Option<u64>,
 }
 
 #[tonic::async_trait]
@@ -159,6 +161,7 @@ fn account_query(
         step,
         steps_max: ACCOUNT_STEPS_MAX,
         by: UsageGrouping::Tenant,
+        older_from: None,
     })
 }
 
@@ -250,10 +253,19 @@ fn usage_query(request: &v1::ListUsageRequest) -> Result<UsageQuery, ApiError> {
         let text = "a host has no projects; ask the service of its fleet";
         return Err(ApiError::in_field(ErrorReason::InvalidField, field, text));
     }
-    let from = seconds("start_time", request.start_time)?;
+    let start = seconds("start_time", request.start_time)?;
+    let first = seconds("first_interval_time", request.first_interval_time)?;
+    let (from, older_from) = match first {
+        Some(first) if start.is_none_or(|start| start < first) => {
+            let text = format_args!("{first} s is later than start_time; use an earlier time");
+            return Err(ApiError::in_field(ErrorReason::InvalidField, "first_interval_time", text));
+        }
+        Some(_) => (first, start),
+        None => (start, None),
+    };
     let to = seconds("end_time", request.end_time)?;
-    let step = request.step_seconds;
-    Ok(UsageQuery { tenant, dag, card, from, to, step, steps_max: STEPS_MAX, by })
+    let (step, steps_max) = (request.step_seconds, STEPS_MAX);
+    Ok(UsageQuery { tenant, dag, card, from, to, step, steps_max, by, older_from })
 }
 
 fn page_query(request: &v1::ListUsageRequest) -> Query {
@@ -267,6 +279,7 @@ fn page_query(request: &v1::ListUsageRequest) -> Query {
         .with("step_seconds", &request.step_seconds.to_string())
         .with("by", &request.by.to_string())
         .with("project", &request.project)
+        .with("first_interval_time", &time(&request.first_interval_time))
 }
 
 fn seconds(field: &str, time: Option<Timestamp>) -> Result<Option<u64>, ApiError> {
@@ -284,6 +297,14 @@ impl UsageQuery {
         self.tenant.as_ref().is_none_or(|tenant| *tenant == account.tenant)
             && self.dag.as_ref().is_none_or(is_dag)
             && self.card.as_ref().is_none_or(|card| account.key.card.as_ref() == Some(card))
+    }
+
+    /// First second that counts of an account. An account that began before the tenant was created may have usage of an earlier tenant
+    /// with its name, and only whole intervals tell them apart. One that began later has none of it, so its first interval counts
+    /// although it may begin before: intervals of an hour begin with the hour.
+    fn first_second(&self, account: &UsageAccount, from: u64) -> u64 {
+        let older_from = self.older_from.filter(|born| !account.is_since(*born));
+        older_from.map_or(from, |older_from| from.max(older_from))
     }
 
     /// First second, second after the last, and length of a step.
@@ -343,7 +364,9 @@ fn add_up(
         let mut sums: BTreeMap<u64, v1::UsageEntry> = BTreeMap::new();
         for (_, account) in of_group {
             let mut series = UsageSeries::new(from, to, step);
-            let read = add_account(store, view, account, (from, to, level), &mut series);
+            let first = query.first_second(account, from);
+            let level = if first == from { level } else { level_of([first, end, query.step]) };
+            let read = add_account(store, view, account, (first, to, level), &mut series);
             read.map_err(|error| unreadable(&error))?;
             series.points().for_each(|point| add_point(&mut sums, account, &point, query.by));
         }

@@ -184,7 +184,7 @@ impl Services {
         request: &v1::GetSloRequest,
     ) -> FoundOutages {
         let mut found = FoundOutages::default();
-        let (from, _) = question.range;
+        let (from, _) = question.own_range();
         let request =
             v1::GetSloRequest { start_time: Some(super::timestamp(from)), ..request.clone() };
         let mut answers = JoinSet::new();

@@ -75,7 +75,7 @@ impl MergedUsage {
 
     /// Sum of everything, with a gap for each host that did not answer.
     pub fn total(&self, question: &UsageQuestion, account: &UsageAccountName) -> v1::UsageEntry {
-        let (from, to) = question.range;
+        let (from, to) = question.own_range();
         let mut total = v1::UsageEntry {
             tenant: name::of_tenant(&account.tenant),
             dag: account.dag.as_ref().map(DagName::to_string).unwrap_or_default(),
@@ -132,6 +132,7 @@ mod tests {
             host: None,
             projects: (by == UsageGrouping::Project).then(|| projects.into()),
             range: (1_000, 1_060),
+            born: None,
         }
     }
 

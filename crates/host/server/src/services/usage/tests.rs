@@ -128,7 +128,8 @@ fn add_up(
 fn query(step: u64, by: UsageGrouping) -> UsageQuery {
     let from = Some(BEGIN / 86_400 * 86_400);
     let steps_max = STEPS_MAX;
-    UsageQuery { tenant: None, dag: None, card: None, from, to: None, step, steps_max, by }
+    let (tenant, dag, card, to, older_from) = (None, None, None, None, None);
+    UsageQuery { tenant, dag, card, from, to, step, steps_max, by, older_from }
 }
 
 #[test]
@@ -170,6 +171,39 @@ fn groups_are_sums_of_what_is_selected() {
     assert_eq!(names, ["tenants/globex/dags/web"]);
     let many = UsageQuery { step: 1, ..query(1, UsageGrouping::Dag) };
     add_up(&store, &view, &many).expect_err("too many steps");
+}
+
+/// A fleet's tenant was created in an interval of an hour. An account that began later is its own, and one that began before may be of an
+/// earlier tenant.
+#[test]
+fn the_first_interval_of_a_new_tenant_counts_and_none_of_an_earlier_one() {
+    let retention = Retention { fine: 120, minute: 7_200, hour: 864_000 };
+    let (store, mut view) = used(20_000, retention);
+    // Five seconds after its first interval.
+    view.accounts.iter_mut().for_each(|account| account.begun = BEGIN + 5);
+    let closed = view.closed - BEGIN;
+    let first_hour = 3_600 - BEGIN % 3_600;
+    let bytes = |start_time: u64, first_interval_time: Option<u64>| {
+        let request = v1::ListUsageRequest {
+            tenant: "tenants/acme".into(),
+            start_time: Some(timestamp(start_time)),
+            first_interval_time: first_interval_time.map(timestamp),
+            ..Default::default()
+        };
+        let query = usage_query(&request)?;
+        let all = add_up(&store, &view, &query)?;
+        Ok::<u64, ApiError>(all.iter().map(|entry| entry.bytes_served).sum())
+    };
+    let day = BEGIN / 86_400 * 86_400;
+    assert_eq!(bytes(BEGIN + 3, Some(day)).expect("earlier"), closed * 100);
+    assert_eq!(bytes(BEGIN + 3, None).expect("no field"), (closed - first_hour) * 100);
+    let of_next = bytes(BEGIN + 6, Some(day)).expect("earlier");
+    assert_eq!(
+        of_next,
+        (closed - first_hour) * 100,
+        "of the account, whole intervals that began later"
+    );
+    bytes(day, Some(BEGIN)).expect_err("it is later than start_time");
 }
 
 #[test]
