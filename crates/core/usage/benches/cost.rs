@@ -1,6 +1,6 @@
 //! Share of a processor's core, and memory, of the book of 1,000 tenants with two busy DAGs each: at most 1 % and 64 MiB.
 //!
-//! Packets, bytes and rate-limited packets of all DAGs rise with each reading, and a card is read each monitor period, 100 times a second.
+//! Packets, bytes and rate-limited packets of all DAGs rise with each reading, and the book takes them in ten times a second.
 //! Pages are as full as they become in a day. Counted is the processor time of readings, of closes, and of the text of each record that a
 //! close writes; not that of the store and of the cards. Memory is what the process has more of than before the book.
 
@@ -18,7 +18,7 @@ const HZ: u64 = 250_000_000;
 const TENANTS: usize = 1_000;
 const OF_TENANT: usize = 2;
 const OF_CARD: usize = 1_000;
-const READINGS_PER_SECOND: u64 = 100;
+const READINGS_PER_SECOND: u64 = 10;
 /// Time of the measurement: all that comes once a minute is in it.
 const MEASURED: u64 = 60;
 /// Last second of the day before it.

@@ -17,7 +17,6 @@ use crate::calendar::month;
 use crate::card::{CardBook, Charged, Tick};
 use crate::due::DueAccounts;
 use crate::key::{AccountKey, AccountPart, UsageRates};
-use crate::meter::UsageAmounts;
 use crate::pages::IntervalLevel;
 use crate::promise::{PromiseState, PromiseTimes, TrackedPromise};
 use crate::reading::UsageReading;
@@ -584,17 +583,5 @@ impl Book {
     pub fn accounts_of(&self, tenant: &TenantId) -> impl Iterator<Item = (&AccountKey, &Account)> {
         let own = self.tenants.get(tenant).into_iter().flatten();
         own.filter_map(|key| self.accounts.get_key_value(key))
-    }
-
-    /// UsageAmounts of one account since the last close.
-    pub fn open(&mut self, key: &AccountKey) -> UsageAmounts {
-        let Some(account) = self.accounts.get_mut(key) else { return UsageAmounts::ZERO };
-        if let Some(card) = key.card.as_ref().and_then(|card| self.cards.get_mut(card)) {
-            account.add_all(&card.take_pending(&key.part));
-        }
-        if !account.open().is_zero() {
-            self.opened.insert(key.clone());
-        }
-        *account.open()
     }
 }

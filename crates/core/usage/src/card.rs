@@ -37,7 +37,7 @@ struct RowOwner {
     rates: UsageRates,
     /// Time up to which the rates are charged.
     since: u64,
-    /// What it may still be served within its promise.
+    /// Rest of its promise.
     left: PromiseLeft,
     /// UsageAmounts that are not in the account yet.
     pending: UsageAmounts,

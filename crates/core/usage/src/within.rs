@@ -45,7 +45,7 @@ impl TokenBucket {
     }
 }
 
-/// What is left of a DAG's promise on a card.
+/// Bits and packets that a DAG may still be served on a card within its promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PromiseLeft {
     bits: TokenBucket,
@@ -54,7 +54,7 @@ pub(crate) struct PromiseLeft {
     filled: u64,
 }
 
-/// What was served beyond a promise.
+/// Bytes and packets that were served beyond a promise.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Beyond {
     pub bytes: u64,

@@ -46,8 +46,9 @@ pub(crate) fn regain(core: &mut Core, tx: &mut Tx, id: &CardId) {
     }
 }
 
-/// Discards measurements of a card's DAGs, and has their status looked at again.
+/// Discards measurements of a card's DAGs, once their usage is counted, and has their status looked at again.
 fn forget(core: &mut Core, id: &CardId) {
+    core.usage.take_in(id, core.cards.known(id));
     core.loops.known_mut(id).forget();
     core.dags.visit_meters(id, |_, _, meter| meter.forget());
     core.dags.mark_card_dirty(id);

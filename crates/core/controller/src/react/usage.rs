@@ -26,6 +26,10 @@ pub(crate) fn follow(core: &mut Core, tx: &mut Tx) {
     for name in core.usage.take_noted_promises() {
         core.usage.follow_promise(now, &name, core.dags.get(&name), promise_state);
     }
+    if core.usage.is_close_due(now) {
+        let Core { usage, cards, .. } = core;
+        cards.iter().for_each(|(id, card)| usage.take_in(id, card));
+    }
     let ages = core.policies.current().usage_ages;
     for write in core.usage.close(now, &ages) {
         tx.put_usage(write);

@@ -104,6 +104,7 @@ fn on_card(core: &Core, id: &CardId) -> String {
 /// Takes everything off a card and ends what is under way on it; gives the DAGs that were on it.
 fn clear(core: &mut Core, tx: &mut Tx, id: &CardId) -> Vec<DagName> {
     end_operations(core, tx, id);
+    core.usage.take_in(id, core.cards.known(id));
     core.usage.replaced(id);
     let names: Vec<DagName> = core.dags.on_card(id).map(|entry| entry.name().clone()).collect();
     for name in &names {

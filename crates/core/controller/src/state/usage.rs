@@ -4,6 +4,7 @@ mod functions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use snic_domain::{Bandwidth, CardId, DagName, DagUid, Tenant, TenantId, Timestamp, VmId};
 use snic_tables::{CardCounters, DagRow, Table};
@@ -19,10 +20,24 @@ use crate::state::dags::DagEntry;
 use crate::store::records::TenantRecord;
 use functions::FunctionsByDag;
 
+/// Shortest time between two readings of a card that the book takes in. The loop reads a card a hundred times a second, and each reading
+/// costs the book as much as all counters that have changed.
+const TAKEN_EVERY: Duration = Duration::from_millis(100);
+
+/// Readings of a card.
+#[derive(Debug, Default)]
+struct Readings {
+    /// Time of the last one that the book took in.
+    taken: Option<Timestamp>,
+    /// Time of the latest one, if the book has not taken it in.
+    left: Option<Timestamp>,
+}
+
 /// Usage of cards by DAGs.
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
     book: Book,
+    readings: BTreeMap<CardId, Readings>,
     /// The card and the UID that each DAG has in the book.
     placed: BTreeMap<DagName, (CardId, DagUid)>,
     functions: FunctionsByDag,
@@ -251,16 +266,35 @@ impl Usage {
 
     /// A card was read back, and has this boot id.
     pub fn booted(&mut self, now: Timestamp, card: &CardId, boot: u32) {
+        self.readings.remove(card);
         self.book.booted(now, card, boot);
     }
 
     /// A card was removed, or another device takes its place.
     pub fn replaced(&mut self, card: &CardId) {
+        self.readings.remove(card);
         self.book.replaced(card);
     }
 
-    /// Takes in the counters of a card, as it has just read them.
+    /// Takes in the counters of a card, as it has just read them, or leaves them for later.
     pub fn read(&mut self, now: Timestamp, id: &CardId, card: &CardMachine) {
+        if !self.readings.contains_key(id) {
+            self.readings.insert(id.clone(), Readings::default());
+        }
+        if let Some(readings) = self.readings.get_mut(id) {
+            readings.left = Some(now);
+            if readings.taken.is_some_and(|taken| now.since(taken) < TAKEN_EVERY) {
+                return;
+            }
+        }
+        self.take_in(id, card);
+    }
+
+    /// Takes in the latest counters of a card, if they were left.
+    pub fn take_in(&mut self, id: &CardId, card: &CardMachine) {
+        let Some(readings) = self.readings.get_mut(id) else { return };
+        let Some(now) = readings.left.take() else { return };
+        readings.taken = Some(now);
         let counters: &CardCounters = card.counters();
         let profile = card.profile();
         let line = Bandwidth::from_bps(profile.ingress.get().max(profile.egress.get()));
@@ -313,6 +347,11 @@ impl Usage {
     /// Has all budgets be looked at.
     pub fn note_all_spenders(&mut self) {
         self.book.note_all_spenders();
+    }
+
+    /// Whether an interval is over.
+    pub const fn is_close_due(&self, now: Timestamp) -> bool {
+        self.book.is_close_due(now)
     }
 
     /// Closes the interval if it is over; gives what is to be stored.

@@ -114,7 +114,7 @@ fn time_in_which_two_packets_in_a_hundred_are_late_breaks_the_promise() {
     assert!((3_000..=6_000).contains(&found), "{found} ms");
 }
 
-/// What it sends beyond its promise waits in its own bucket, and is nobody's fault but its own.
+/// Packets beyond the promise wait in the DAG's own bucket, which is nobody's fault but its own.
 #[test]
 fn a_tenant_that_sends_beyond_its_promise_has_no_bound() {
     let mut world = deployed(&[WEB]);

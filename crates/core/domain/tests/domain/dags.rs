@@ -4,8 +4,8 @@
 use proptest::prelude::*;
 use snic_domain::limits::{DAG_BANDWIDTH_MAX, DAG_BANDWIDTH_MIN, DAG_NODES_MAX, FORK_BRANCHES_MAX};
 use snic_domain::{
-    Bandwidth, Dag, DagPatch, DagSpec, Edge, FormPreference, InvalidDag, Node, NodeId, NtTypeId,
-    PacketSizes,
+    Bandwidth, Dag, DagPatch, DagSpec, Edge, FormPreference, InvalidDag, LatencyBound, Node,
+    NodeId, NtTypeId, PacketSizes,
 };
 
 fn node(i: usize) -> NodeId {
@@ -169,4 +169,22 @@ fn errors_say_what_to_do() {
     assert_eq!(text(spec(2, &[(0, 1), (0, 1)])), duplicate);
     let cycle = text(spec(3, &[(0, 1), (1, 2), (2, 1)]));
     assert!(cycle.starts_with("the DAG has a cycle; remove an edge of the cycle"), "{cycle}");
+}
+
+#[test]
+fn a_latency_bound_is_a_second_at_most() {
+    let bounded = |nanos| DagSpec { latency_bound: LatencyBound::new(nanos), ..spec(1, &[]) };
+    for nanos in [0, 1, 1_000_000_000] {
+        assert!(Dag::new(bounded(nanos)).is_ok(), "{nanos}");
+    }
+    for nanos in [1_000_000_001, u64::MAX] {
+        let refused = Dag::new(bounded(nanos)).expect_err("out of range");
+        assert_eq!(refused.field(), "latency_bound_nanos");
+        assert!(refused.to_string().contains(&format!("{nanos} ns is not allowed")), "{refused}");
+    }
+    let patch = DagPatch { latency_bound: Some(LatencyBound::ZERO), ..DagPatch::default() };
+    assert!(patch.apply(&bounded(7)).latency_bound.is_zero(), "zero takes a bound away");
+    assert_eq!(DagPatch::default().apply(&bounded(7)).latency_bound, LatencyBound::new(7));
+    let text = serde_json::to_string(&bounded(0)).expect("JSON");
+    assert!(!text.contains("latency_bound"), "records without one are as before: {text}");
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use rstest::rstest;
 use snic_domain::{
-    Area, Bandwidth, BitstreamId, ByteSize, Cycles, DagUid, Digest, Headroom, NtTypeId, PciAddress,
-    RegionId, Resource, TenantId, Timestamp, VirtualFunctions, VmId,
+    Area, Bandwidth, BitstreamId, ByteSize, Cycles, DagUid, Digest, Headroom, LatencyBound,
+    NtTypeId, PciAddress, RegionId, Resource, TenantId, Timestamp, VirtualFunctions, VmId,
 };
 
 /// A DNS label that begins with a letter (RFC 1035, 2.3.1), by looking at one character at a time.
@@ -198,4 +198,32 @@ fn headroom_names_the_resource_its_numbers_and_the_place(
         of_others: false,
     };
     assert_eq!(headroom.to_string(), text);
+}
+
+#[rstest]
+#[case(0, 250_000_000, None)]
+#[case(1, 250_000_000, Some(0))]
+#[case(3_999, 250_000_000, Some(999))]
+#[case(4_000, 250_000_000, Some(1_000))]
+#[case(1_000_000_000, 322_265_625, Some(322_265_625))]
+#[case(u64::MAX, 1_000_000_000, Some(u32::MAX))]
+fn a_latency_bound_is_as_many_cycles_as_are_within_it(
+    #[case] nanos: u64,
+    #[case] hz: u64,
+    #[case] cycles: Option<u32>,
+) {
+    let bound = LatencyBound::new(nanos);
+    assert_eq!(bound.cycles(hz), cycles);
+    assert_eq!(bound.duration(), (nanos > 0).then(|| Duration::from_nanos(nanos)));
+    assert_eq!(bound.is_zero(), cycles.is_none(), "{bound}");
+}
+
+proptest! {
+    /// A packet of so many cycles is late if and only if its time is more than the bound.
+    #[test]
+    fn cycles_within_a_bound_take_no_longer_than_it(nanos in 1_u64..2_000_000_000, hz in 1_000_u64..1_000_000_000) {
+        let cycles = LatencyBound::new(nanos).cycles(hz).expect("a bound");
+        let within = |cycles: u64| u128::from(cycles) * 1_000_000_000 <= u128::from(nanos) * u128::from(hz);
+        prop_assert!(within(cycles.into()) && !within(u64::from(cycles) + 1));
+    }
 }

@@ -2,11 +2,32 @@
 
 use std::collections::BTreeSet;
 
-use super::Book;
+use snic_domain::Timestamp;
+
+use super::{Book, second};
+use crate::key::AccountKey;
+use crate::meter::UsageAmounts;
 use crate::retention::{KeptPages, Retention};
 use crate::saved::{UsageKey, UsageRecord, UsageWrite};
 
 impl Book {
+    /// Whether the interval is over.
+    pub const fn is_close_due(&self, now: Timestamp) -> bool {
+        self.due == 0 || second(now) >= self.due
+    }
+
+    /// UsageAmounts of one account since the last close.
+    pub fn open(&mut self, key: &AccountKey) -> UsageAmounts {
+        let Some(account) = self.accounts.get_mut(key) else { return UsageAmounts::ZERO };
+        if let Some(card) = key.card.as_ref().and_then(|card| self.cards.get_mut(card)) {
+            account.add_all(&card.take_pending(&key.part));
+        }
+        if !account.open().is_zero() {
+            self.opened.insert(key.clone());
+        }
+        *account.open()
+    }
+
     /// Removes pages that are too old, and accounts without pages. Time O(pages that it removes × log accounts), and no more of them
     /// than [`REMOVALS_MAX`](crate::sweep::REMOVALS_MAX), or half as many as accounts in use: the next one goes on.
     pub(super) fn sweep(&mut self, end: u64, retention: &Retention) {

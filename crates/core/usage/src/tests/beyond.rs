@@ -1,4 +1,4 @@
-//! What was served beyond the promise, against a bucket that a test fills second by second.
+//! Bytes and packets beyond the promise, against a bucket that a test fills second by second.
 
 use super::*;
 

@@ -308,7 +308,7 @@ impl Judge {
         .await;
         let found = found.into_inner().unwrap();
         let lost = self.lost.take();
-        for of in 0..DAGS.len() {
+        for (of, dag) in DAGS.iter().enumerate() {
             let bill = found.get(&name(of).to_string()).copied().unwrap_or_default();
             let before = std::mem::replace(&mut self.settled[of], bill);
             let mut left = Bill {
@@ -330,7 +330,7 @@ impl Judge {
             }
             match &lost {
                 Some(life) => self.unbilled += judge_lost(of, left, life),
-                None => assert_eq!(left, Bill::default(), "{:?} beyond the capture", DAGS[of]),
+                None => assert_eq!(left, Bill::default(), "{dag:?} beyond the capture"),
             }
         }
     }

@@ -17,7 +17,7 @@ const WAITS_MAX: Duration = Duration::from_secs(1);
 /// Bits and packets that may come within the promise, and when more came.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Conformance {
-    /// What was counted up to the last reading; `None` before the first.
+    /// Counts up to the last reading; `None` before the first.
     before: Option<TrafficWindow>,
     /// Billionths of a bit, and of a packet.
     left: [u128; 2],

@@ -333,9 +333,11 @@ mod tests {
             assert_eq!(add(&mut windows, second, 0, 11), None, "{second}");
         }
         assert_eq!(add(&mut windows, 9, 0, 11), Some(10));
-        assert_eq!(add(&mut windows, 10, 9_000, 3), Some(9));
+        assert_eq!(add(&mut windows, 10, 9_000, 3), Some(10));
         assert_eq!(add(&mut windows, 11, 0, 97), Some(2), "three of 100");
         assert_eq!(add(&mut windows, 12, 0, 3), None, "of these two seconds none was late");
+        assert_eq!(add(&mut windows, 13, 9_000, 5), Some(3));
+        assert_eq!(add(&mut windows, 14, 0, 200), Some(2), "the second before always counts");
     }
 
     proptest! {
