@@ -60,6 +60,7 @@ fn count(counters: &mut CardCounters, millis: u64) {
 fn value(record: &UsageRecord) -> Vec<u8> {
     let text = match record {
         UsageRecord::Closed(second) => serde_json::to_vec(second),
+        UsageRecord::Kept(kept) => serde_json::to_vec(kept),
         UsageRecord::Card(_, saved) => serde_json::to_vec(saved),
         UsageRecord::Row(_, saved) => serde_json::to_vec(saved),
         UsageRecord::Account(_, saved) => serde_json::to_vec(saved),
@@ -109,6 +110,7 @@ impl Bench {
             let uid = DagUid::new((number % OF_CARD) as u16, 1 + number as u32).expect("few");
             let nt = |id: &str| (id.parse().expect("a label"), 1);
             let rates = UsageRates {
+                packets: 100_000,
                 promised: 1_000_000_000,
                 regions: 2,
                 area: 10_000_000,

@@ -468,8 +468,8 @@ fn of_usage(of: &Lengths) -> Vec<Record> {
         known().zip(numbers).flat_map(|(number, amount)| [number, amount]).collect();
     assert_eq!((known().count(), amounts.len()), (meters, 2 * meters));
     let meters = known().fold(0_u64, |set, number| set | 1 << number);
-    let first = [u64::MAX / 2, u64::MAX / 4, meters].into_iter().chain([u64::MAX; 55]);
-    let next = [u64::MAX / 400, u64::MAX / 4, meters].into_iter().chain([u64::MAX; 55]);
+    let first = [u64::MAX / 2, u64::MAX / 4, meters].into_iter().chain([u64::MAX; 58]);
+    let next = [u64::MAX / 400, u64::MAX / 4, meters].into_iter().chain([u64::MAX; 58]);
     let nts: Vec<NtTypeId> = (0..64).map(|n| of.owned(n)).collect();
     let rests = vec![u64::MAX; nts.len() / 4];
     let instances: BTreeMap<&NtTypeId, u32> = nts.iter().map(|nt| (nt, u32::MAX)).collect();
@@ -488,7 +488,7 @@ fn of_usage(of: &Lengths) -> Vec<Record> {
     let most = [u64::MAX; 10];
     let row = serde_json::json!({
         "uid": uid(), "account": {"rest": of.id::<TenantId>(0)}, "is_held": false, "seen": most[..4], "drops": most[..10],
-        "rates": {"promised": u64::MAX, "regions": u32::MAX, "area": u64::MAX, "memory": u64::MAX,
+        "rates": {"promised": u64::MAX, "packets": u64::MAX, "regions": u32::MAX, "area": u64::MAX, "memory": u64::MAX,
             "functions": u32::MAX, "nts": instances}, "since": u64::MAX,
     });
     let strangers = vec![(u16::MAX, [u64::MAX; 4]); snic_domain::limits::DAG_ROWS];
