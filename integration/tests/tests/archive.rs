@@ -146,7 +146,7 @@ fn totals(home: &Home, from: &str, to: &str) -> BTreeMap<String, u128> {
     sums
 }
 
-/// First second of a file, by its name.
+/// Beginning of the time that a file is named after, in seconds.
 fn begin(name: &str) -> String {
     let rest = match name.len() {
         13 => ":00:00Z",

@@ -135,10 +135,9 @@ pub(crate) fn check_latency(
     match spec.latency_bound.duration() {
         Some(bound) if bound < least => {
             let text = format!(
-                "99 of 100 packets are to pass within {} (latency_bound_nanos), and on card {} one that waits nowhere \
-                 takes {} ns; ask for that or more, for 0, or for fewer tasks",
+                "99 of 100 packets are to pass within {} (latency_bound_nanos), and one that waits nowhere takes {} ns \
+                 where there is room; ask for that or more, for 0, or for fewer tasks",
                 spec.latency_bound,
-                choice.card,
                 least.as_nanos()
             );
             Err(ControlError::precondition(name, text))

@@ -278,13 +278,16 @@ impl Usage {
 
     /// Takes in the counters of a card, as it has just read them, or leaves them for later.
     pub fn read(&mut self, now: Timestamp, id: &CardId, card: &CardMachine) {
-        if !self.readings.contains_key(id) {
-            self.readings.insert(id.clone(), Readings::default());
-        }
-        if let Some(readings) = self.readings.get_mut(id) {
-            readings.left = Some(now);
-            if readings.taken.is_some_and(|taken| now.since(taken) < TAKEN_EVERY) {
-                return;
+        match self.readings.get_mut(id) {
+            Some(readings) => {
+                readings.left = Some(now);
+                if readings.taken.is_some_and(|taken| now.since(taken) < TAKEN_EVERY) {
+                    return;
+                }
+            }
+            None => {
+                let first = Readings { left: Some(now), taken: None };
+                self.readings.insert(id.clone(), first);
             }
         }
         self.take_in(id, card);

@@ -21,6 +21,14 @@ fn bounded(nanos: u64) -> DagSpec {
     DagSpec { latency_bound, ..DagSpec::chain(&[aes], Bandwidth::from_gbps(10)) }
 }
 
+/// A DAG with a bound of 2,000 cycles.
+fn with_bound() -> World {
+    let mut world = deployed(&[WEB]);
+    let bound = nanos(&mut world, 2_000);
+    set_bound(&mut world, bound);
+    world
+}
+
 fn set_bound(world: &mut World, nanos: u64) {
     world.ask(update(WEB, bounded(nanos))).expect("it can be kept");
     world.settle();
@@ -101,9 +109,7 @@ fn a_bound_that_no_packet_can_keep_is_refused_and_one_that_can_be_kept_is_not() 
 
 #[test]
 fn time_in_which_two_packets_in_a_hundred_are_late_breaks_the_promise() {
-    let mut world = deployed(&[WEB]);
-    let bound = nanos(&mut world, 2_000);
-    set_bound(&mut world, bound);
+    let mut world = with_bound();
     seconds(&mut world, 5, 9_000, (1_800, true));
     assert_eq!(late(&mut world), 0, "all within the bound");
     seconds(&mut world, 5, 9_000, (1_800, true));
@@ -117,9 +123,7 @@ fn time_in_which_two_packets_in_a_hundred_are_late_breaks_the_promise() {
 /// Packets beyond the promise wait in the DAG's own bucket, which is nobody's fault but its own.
 #[test]
 fn a_tenant_that_sends_beyond_its_promise_has_no_bound() {
-    let mut world = deployed(&[WEB]);
-    let bound = nanos(&mut world, 2_000);
-    set_bound(&mut world, bound);
+    let mut world = with_bound();
     seconds(&mut world, 4, 9_000, (0, true));
     seconds(&mut world, 4, 11_000, (10_000, true));
     assert_eq!(late(&mut world), 0);
