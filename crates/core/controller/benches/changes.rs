@@ -302,7 +302,13 @@ impl Host {
         host.catalogue();
         for number in 0..=TENANTS {
             let (weight, quota) = (1, Quota::UNLIMITED);
-            let new = Tenant { id: tenant(number), weight, quota, notes: Default::default() };
+            let new = Tenant {
+                id: tenant(number),
+                weight,
+                quota,
+                notes: Default::default(),
+                project: None,
+            };
             host.ask(Command::CreateTenant(new));
         }
         for number in 0..residents {

@@ -46,6 +46,66 @@ impl fmt::Display for MonthBudget {
     }
 }
 
+/// Answer to a tenant that has spent its budget of the month. What it has stays, with its promises.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BudgetAction {
+    /// It is told.
+    Nothing,
+    /// New DAGs and machines and more bandwidth are refused.
+    #[default]
+    NoNewDags,
+    /// Its DAGs get their promises and no more.
+    BurstOff,
+}
+
+impl BudgetAction {
+    /// All of them, with their words in policies.
+    pub const WORDS: [(&str, Self); 3] = [
+        ("nothing", Self::Nothing),
+        ("no-new-dags", Self::NoNewDags),
+        ("burst-off", Self::BurstOff),
+    ];
+
+    /// Its word in policies.
+    pub const fn word(self) -> &'static str {
+        Self::WORDS[self as usize].0
+    }
+}
+
+/// Budgets of tenants (`policies/admission.toml`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BudgetPolicy {
+    /// Part of a budget from which on its tenant is warned, in percent, 1 to 100.
+    pub warn_percent: u32,
+    pub at_limit: BudgetAction,
+}
+
+impl Default for BudgetPolicy {
+    fn default() -> Self {
+        Self { warn_percent: 80, at_limit: BudgetAction::default() }
+    }
+}
+
+/// Part of its budget that a tenant has spent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BudgetLevel {
+    /// Less than it is warned of.
+    Within,
+    /// As much as it is warned of.
+    Warned,
+    /// All of it.
+    Reached,
+    /// A part that is not known, for there are no prices. The policy treats it as [`Self::Reached`].
+    Unknown,
+}
+
+impl BudgetLevel {
+    /// Whether the policy is carried out.
+    pub const fn is_over(self) -> bool {
+        matches!(self, Self::Reached | Self::Unknown)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

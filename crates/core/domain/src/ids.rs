@@ -140,6 +140,26 @@ text_id!(
     BitstreamId, "bitstream", is_owned, OWNED_RULE
 );
 
+/// Longest name of a host, zone, rack or project, in characters: that of a host name in DNS.
+pub const NAME_CHARS_MAX: usize = 253;
+
+/// Rule of names that are parts of keys, for errors.
+pub const NAME_RULE: &str = "1 to 253 of a-z, 0-9, '-' and '.', a letter or digit first and last";
+
+/// Whether a text may name a host, zone, rack or project.
+pub fn is_name(text: &str) -> bool {
+    let (is_end, bytes) = (|b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit(), text.as_bytes());
+    bytes.len() <= NAME_CHARS_MAX
+        && bytes.first().is_some_and(is_end)
+        && bytes.last().is_some_and(is_end)
+        && bytes.iter().all(|b| is_end(b) || matches!(b, b'-' | b'.'))
+}
+
+text_id!(
+    /// A project: tenants that are added up, and in a fleet share a quota.
+    ProjectId, "project", is_name, NAME_RULE
+);
+
 macro_rules! owned_id {
     ($name:ident) => {
         impl $name {

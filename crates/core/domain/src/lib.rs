@@ -40,7 +40,7 @@ pub use binding::{
     BindingSpec, BindingState, BindingTarget, BoundFunction, InvalidLimits, InvalidVmId,
     PortLimits, VmId,
 };
-pub use budget::MonthBudget;
+pub use budget::{BudgetAction, BudgetLevel, BudgetPolicy, MonthBudget};
 pub use build::UnfitImage;
 pub use caller::Caller;
 pub use card::{CardProfile, RegionPass, RegionProfile, RegionState, SaveArea};
@@ -60,8 +60,9 @@ pub use function::{
     InvalidMacAddress, InvalidPciAddress, MacAddress, PciAddress, VirtualFunctions,
 };
 pub use ids::{
-    BitstreamId, CardId, CardModel, DagId, DagName, DagUid, ID_CHARS_MAX, InvalidId, NodeId,
-    NtCode, NtNumber, NtTypeId, OperationId, RegionId, RuleId, Slot, TenantId,
+    BitstreamId, CardId, CardModel, DagId, DagName, DagUid, ID_CHARS_MAX, InvalidId,
+    NAME_CHARS_MAX, NAME_RULE, NodeId, NtCode, NtNumber, NtTypeId, OperationId, ProjectId,
+    RegionId, RuleId, Slot, TenantId, is_name,
 };
 pub use image::{
     ImageConflict, ImageSignature, RegionImage, RegionImages, numbers as region_numbers,
@@ -77,5 +78,5 @@ pub use program::{
     ReachedMemory,
 };
 pub use rule::{Match, Prefix, Rule, RulePatch};
-pub use tenant::{Quota, QuotaPatch, Tenant, TenantPatch};
+pub use tenant::{ProjectChange, Quota, QuotaPatch, Tenant, TenantPatch};
 pub use units::{Area, Bandwidth, ByteSize, Cycles, LatencyBound, Timestamp};

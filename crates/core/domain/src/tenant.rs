@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bandwidth, ByteSize, MonthBudget, Notes, NotesPatch, TenantId};
+use crate::{Bandwidth, ByteSize, MonthBudget, Notes, NotesPatch, ProjectId, TenantId};
 
 /// Limits of a tenant. The defaults are generous: a quota is for the tenant that
 /// takes all, not for the one that grows.
@@ -135,6 +135,43 @@ pub struct Tenant {
     /// Notes of operators.
     #[serde(default, skip_serializing_if = "Notes::is_empty")]
     pub notes: Notes,
+    /// Project that its usage is added up in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<ProjectId>,
+}
+
+/// Change of a tenant's project.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ProjectChange {
+    /// It stays as it is.
+    #[default]
+    Keep,
+    /// It is in none.
+    Leave,
+    /// It is in this one.
+    Join(ProjectId),
+}
+
+impl ProjectChange {
+    /// The project after the change.
+    pub fn apply(self, now: Option<&ProjectId>) -> Option<ProjectId> {
+        match self {
+            Self::Keep => now.cloned(),
+            Self::Leave => None,
+            Self::Join(project) => Some(project),
+        }
+    }
+
+    /// Whether nothing is to change.
+    pub fn is_keep(&self) -> bool {
+        *self == Self::Keep
+    }
+}
+
+impl From<Option<ProjectId>> for ProjectChange {
+    fn from(project: Option<ProjectId>) -> Self {
+        project.map_or(Self::Leave, Self::Join)
+    }
 }
 
 /// Fields that an update of a tenant sets; the rest stays.
@@ -147,6 +184,9 @@ pub struct TenantPatch {
     pub quota: Option<QuotaPatch>,
     /// Notes of operators.
     pub notes: NotesPatch,
+    /// The project that it is in.
+    #[serde(skip_serializing_if = "ProjectChange::is_keep")]
+    pub project: ProjectChange,
 }
 
 #[cfg(test)]

@@ -76,6 +76,12 @@ impl Money {
         Self(Decimal::new(micros, MICRO_SCALE).units_at(MONEY_SCALE))
     }
 
+    /// Millionths of the currency, rounded down; more than there is room for is as much.
+    pub fn micros(self) -> u64 {
+        let micro = 10_u128.pow(MONEY_SCALE - MICRO_SCALE);
+        u64::try_from(self.0 / micro).unwrap_or(u64::MAX)
+    }
+
     /// Whole percent of another amount, rounded down; `None` of nothing.
     pub fn percent_of(self, all: Self) -> Option<u64> {
         let whole = self.0 / all.0.checked_div(100).filter(|part| *part > 0)?;
@@ -166,6 +172,8 @@ mod tests {
         let micro = Money::of_micros(1);
         assert_eq!(micro.to_string(), "0.000001");
         assert!(sum < micro && Money::of_micros(u64::MAX) > micro);
+        assert_eq!((sum.micros(), micro.micros()), (0, 1));
+        assert_eq!(Money::of_micros(u64::MAX).micros(), u64::MAX);
         sum += Money(u128::MAX);
         assert_eq!(sum, Money(u128::MAX), "more is as much");
     }

@@ -136,9 +136,14 @@ impl PriceVersion {
 
     /// Cost of usage of an account that counts these NT types by themselves: the sum of what is charged for each meter.
     pub fn cost(&self, amounts: &UsageAmounts, nts: &[NtTypeId]) -> Money {
+        self.cost_by(|count| count.of(amounts, nts))
+    }
+
+    /// Cost of so much of each meter that has a price.
+    pub fn cost_by(&self, count: impl Fn(&PricedCount) -> u64) -> Money {
         let mut sum = Money::default();
         for (meter, price) in &self.prices {
-            sum += meter.quantity(meter.count.of(amounts, nts)).times(*price).into();
+            sum += meter.quantity(count(&meter.count)).times(*price).into();
         }
         sum
     }

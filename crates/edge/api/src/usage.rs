@@ -1,6 +1,7 @@
 //! Sums of usage, and how far promises were kept by them: the same at a host and at a fleet.
 
 use prost_types::Timestamp;
+use snic_usage::{Meter, PricedCount};
 
 use crate::error::ApiError;
 use crate::v1;
@@ -14,6 +15,35 @@ pub const OUTAGES_MAX: usize = 16;
 const DAY: u64 = 86_400;
 /// All of a time.
 const WHOLE: u64 = 1_000_000;
+
+/// Part of an entry that a price is for.
+pub fn priced_count(entry: &v1::UsageEntry, of: &PricedCount) -> u64 {
+    match of {
+        PricedCount::Meter(Meter::Life) => entry.life_ms,
+        PricedCount::Meter(Meter::Promised) => entry.promised_kbit,
+        PricedCount::Meter(Meter::Regions) => entry.region_ms,
+        PricedCount::Meter(Meter::BytesIn) => entry.bytes_in,
+        PricedCount::Meter(Meter::BytesServed) => entry.bytes_served,
+        PricedCount::Meter(Meter::PacketsIn) => entry.packets_in,
+        PricedCount::Meter(Meter::PacketsServed) => entry.packets_served,
+        PricedCount::Meter(Meter::BytesBeyond) => entry.bytes_beyond_promise,
+        PricedCount::Meter(Meter::PacketsBeyond) => entry.packets_beyond_promise,
+        PricedCount::Meter(Meter::Area) => entry.area_ppm_seconds,
+        PricedCount::Meter(Meter::Memory) => entry.memory_mib_ms,
+        PricedCount::Meter(Meter::Loads) => entry.loads,
+        PricedCount::Meter(Meter::Functions) => entry.function_ms,
+        PricedCount::Meter(Meter::ApiCalls) => entry.api_calls,
+        PricedCount::Meter(Meter::Stored) => entry.stored_byte_seconds,
+        // No price is for it.
+        PricedCount::Meter(_) => 0,
+        PricedCount::Nt(nt) => {
+            let is_own =
+                |time: &&v1::UsageNtTime| time.nt_type.rsplit('/').next() == Some(nt.as_str());
+            let own = entry.nts.iter().filter(is_own);
+            own.map(|time| time.instance_ms).fold(0, u64::saturating_add)
+        }
+    }
+}
 
 /// Adds an entry of the same group and step.
 pub fn add_usage(sum: &mut v1::UsageEntry, other: &v1::UsageEntry) {

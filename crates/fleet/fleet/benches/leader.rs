@@ -54,7 +54,7 @@ impl Fleet {
             ..Quota::default()
         };
         let (id, notes) = (tenant("acme"), Default::default());
-        let tenant = Tenant { id, weight: 1, quota, notes };
+        let tenant = Tenant { id, weight: 1, quota, notes, project: None };
         fleet.ask(FleetCommand::CreateTenant { tenant, project: None }, None);
         for nt in &catalogue().nt_types {
             fleet.ask(FleetCommand::CreateNt(nt.clone()), None);

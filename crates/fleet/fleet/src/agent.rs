@@ -554,7 +554,7 @@ mod tests {
 
     fn numbered_tenant(number: u64) -> Numbered<Tenant> {
         let (id, quota, notes) = (name().tenant, Default::default(), Default::default());
-        Numbered { number, of: Tenant { id, weight: 1, quota, notes } }
+        Numbered { number, of: Tenant { id, weight: 1, quota, notes, project: None } }
     }
 
     fn image(number: u64) -> Numbered<Bitstream> {

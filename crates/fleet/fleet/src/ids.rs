@@ -3,20 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use snic_domain::{CardId, text_id};
-
-/// Longest name, in characters: that of a host name in DNS.
-pub const NAME_CHARS_MAX: usize = 253;
-
-const NAME_RULE: &str = "1 to 253 of a-z, 0-9, '-' and '.', a letter or digit first and last";
-
-fn is_name(text: &str) -> bool {
-    let (is_end, bytes) = (|b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit(), text.as_bytes());
-    bytes.len() <= NAME_CHARS_MAX
-        && bytes.first().is_some_and(is_end)
-        && bytes.last().is_some_and(is_end)
-        && bytes.iter().all(|b| is_end(b) || matches!(b, b'-' | b'.'))
-}
+use snic_domain::{CardId, NAME_RULE, is_name, text_id};
 
 text_id!(
     /// A host, by its name in DNS.
@@ -29,10 +16,6 @@ text_id!(
 text_id!(
     /// A rack within a zone.
     RackId, "rack", is_name, NAME_RULE
-);
-text_id!(
-    /// A project: tenants that share a quota.
-    ProjectId, "project", is_name, NAME_RULE
 );
 
 /// A card of the fleet: ids of cards are unique within their host only.
@@ -52,6 +35,8 @@ impl fmt::Display for FleetCard {
 
 #[cfg(test)]
 mod tests {
+    use snic_domain::NAME_CHARS_MAX;
+
     use super::*;
 
     #[test]

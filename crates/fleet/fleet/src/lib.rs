@@ -35,5 +35,6 @@ mod tenants;
 
 pub use agent::{AgentEffect, AgentEvent, HostAgent, KeptDag, ServeRefused, holdings_digest};
 pub use fleet::FleetSettings;
-pub use ids::{FleetCard, HostId, NAME_CHARS_MAX, ProjectId, RackId, ZoneId};
+pub use ids::{FleetCard, HostId, RackId, ZoneId};
 pub use leader::Replica;
+pub use snic_domain::{NAME_CHARS_MAX, ProjectChange, ProjectId};

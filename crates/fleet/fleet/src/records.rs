@@ -8,14 +8,16 @@ use std::collections::BTreeMap;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use snic_domain::{Bitstream, DagName, Digest, NtType, Quota, Tenant, TenantId, Timestamp};
+use snic_domain::{
+    Bitstream, BudgetPolicy, DagName, Digest, NtType, Quota, Tenant, TenantId, Timestamp,
+};
 
 pub use crate::dag_records::{
     FleetDagRecord, PlaceRecord, RecordMeta, ReservedFunctions, Unplaced,
 };
 use crate::placement::{HostSpec, PromiseLimits};
 use crate::protocol::{
-    DrainArea, FleetReply, LoadRange, PolicyFiles, RebalanceOutcome, StayReason,
+    DrainArea, FleetReply, FleetSpending, LoadRange, PolicyFiles, RebalanceOutcome, StayReason,
 };
 use crate::request_id::RequestId;
 use crate::{HostId, ProjectId, ZoneId};
@@ -96,6 +98,12 @@ pub struct FleetTenantRecord {
     pub project: Option<ProjectId>,
     /// Its number on hosts: another one after each change.
     pub number: u64,
+    /// Money that it has spent of its budget.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spending: Option<FleetSpending>,
+    /// Its budget or its project's is spent, and hosts are told to give its DAGs their promises and no more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_burst_off: bool,
     /// It is being deleted with all that it owns.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_leaving: bool,
@@ -167,6 +175,9 @@ pub struct PoliciesRecord {
     pub files: PolicyFiles,
     /// Limits of promises in them.
     pub promises: PromiseLimits,
+    /// Budgets in them.
+    #[serde(default)]
+    pub budgets: BudgetPolicy,
     /// Their number on hosts: another one after each change.
     pub number: u64,
     /// When they were registered and changed.
@@ -176,8 +187,11 @@ pub struct PoliciesRecord {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProjectRecord {
     pub project: ProjectId,
-    /// Quota that its tenants have together: `dags_max` and `bandwidth_max` of it count.
+    /// Quota that its tenants have together: `dags_max`, `bandwidth_max` and `month_budget` of it count.
     pub quota: Quota,
+    /// Money that its tenants have spent of its budget.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spending: Option<FleetSpending>,
     /// When it was made and changed.
     pub meta: RecordMeta,
 }

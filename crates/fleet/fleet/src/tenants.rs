@@ -175,7 +175,7 @@ impl Tenants {
         self.projects.range::<ProjectId, _>((from, Bound::Unbounded)).map(|(id, _)| id)
     }
 
-    /// A tenant, as it is shown.
+    /// A tenant, as it is shown, without what it has spent.
     pub fn tenant_view(&self, tenant: &TenantId, all: Capacity) -> Option<FleetTenant> {
         let entry = self.tenants.get(tenant)?;
         let of = entry.record.value();
@@ -183,18 +183,20 @@ impl Tenants {
             tenant: of.tenant.clone(),
             project: of.project.clone(),
             usage: entry.usage,
+            spending: None,
+            is_burst_off: of.is_burst_off,
             dominant_share_ppb: self.dominant_share_ppb(tenant, all).unwrap_or_default(),
             is_leaving: of.is_leaving,
             meta: of.meta,
         })
     }
 
-    /// A project, as it is shown.
+    /// A project, as it is shown, without what it has spent.
     pub fn project_view(&self, project: &ProjectId) -> Option<FleetProject> {
         let (record, usage) = self.projects.get(project)?;
         let of = record.value();
         let (project, quota) = (of.project.clone(), of.quota);
-        Some(FleetProject { project, quota, usage: *usage, meta: of.meta })
+        Some(FleetProject { project, quota, usage: *usage, spending: None, meta: of.meta })
     }
 
     /// Its number on hosts.
@@ -202,10 +204,15 @@ impl Tenants {
         self.tenants.get(tenant).map(|entry| entry.record.value().number)
     }
 
-    /// A tenant as hosts have it: its quotas are the fleet's business.
+    /// A tenant as hosts have it: its quotas are the fleet's business. A budget of nothing has a host give its DAGs their promises and no
+    /// more, as its policy says of spent budgets.
     pub fn on_hosts(&self, tenant: &TenantId) -> Option<Numbered<Tenant>> {
         let of = self.tenants.get(tenant)?.record.value();
-        Some(Numbered { number: of.number, of: Tenant { quota: unlimited(), ..of.tenant.clone() } })
+        let (mut quota, project) = (unlimited(), of.project.clone());
+        if of.is_burst_off {
+            quota.month_budget = MonthBudget::from_micros(0);
+        }
+        Some(Numbered { number: of.number, of: Tenant { quota, project, ..of.tenant.clone() } })
     }
 
     /// Whether quotas of tenant and project allow `other` in place of `before`.

@@ -5,11 +5,10 @@ use std::time::Duration;
 use crate::support::leading::{Fleet, new};
 use crate::support::{host, name, rack, tenant, zone};
 use snic_domain::{Bandwidth, DagAttachments, DagName, DagPatch, QuotaPatch, TenantPatch};
-use snic_fleet::HostId;
 use snic_fleet::protocol::{
-    BoundCause, DrainArea, FleetCommand, FleetItem, FleetName, FleetReply, ProjectChange,
-    StayReason,
+    BoundCause, DrainArea, FleetCommand, FleetItem, FleetName, FleetReply, StayReason,
 };
+use snic_fleet::{HostId, ProjectChange};
 
 fn drain(id: &HostId) -> FleetCommand {
     FleetCommand::DrainHost(id.clone(), true)

@@ -16,10 +16,10 @@ use snic_etcd::Revision;
 use snic_fleet::placement::{CardConstraints, CardPolicy, Constraint, RankedHost};
 use snic_fleet::protocol::{
     CardFaults, Denied, DrainArea, FleetCommand, FleetEvent, FleetItem, FleetList, FleetName,
-    FleetReply, FleetUsage, MachineNeeds, NewFleetDag, ProjectChange, RequestId,
+    FleetReply, FleetUsage, MachineNeeds, NewFleetDag, RequestId,
 };
 use snic_fleet::records::Unplaced;
-use snic_fleet::{AgentEvent, FleetSettings, ProjectId, ServeRefused};
+use snic_fleet::{AgentEvent, FleetSettings, ProjectChange, ProjectId, ServeRefused};
 
 fn find(dag: Option<(DagName, u64)>, policy: CardPolicy, most: usize) -> FleetCommand {
     let new = dag.map(|(name, mbit)| (name, Box::new(spec(catalogue(), &[0, 1], mbit))));

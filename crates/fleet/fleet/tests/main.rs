@@ -1,6 +1,7 @@
 //! The fleet: its leader, where DAGs go, and all of it in a simulation.
 
 mod attachments;
+mod budgets;
 mod leader;
 mod placement;
 mod policies;

@@ -17,7 +17,12 @@ fn files(all: &[(&str, &str)]) -> PolicyFiles {
 
 fn set(all: &[(&str, &str)]) -> FleetCommand {
     let promises = PromiseLimits::default();
-    FleetCommand::SetPolicies { files: files(all), promises, etag: None }
+    FleetCommand::SetPolicies {
+        files: files(all),
+        promises,
+        budgets: Default::default(),
+        etag: None,
+    }
 }
 
 fn read(fleet: &mut Fleet) -> FleetPolicies {
@@ -128,6 +133,7 @@ fn of_two_who_change_them_at_once_one_is_told() {
     let with = |text: &str, etag: Option<String>| FleetCommand::SetPolicies {
         files: files(&[("fairness.toml", text)]),
         promises: PromiseLimits::default(),
+        budgets: Default::default(),
         etag,
     };
     let denied = fleet.ask(None, with("a", Some("0123".into())));
@@ -147,6 +153,7 @@ fn promises_keep_to_the_policy() {
     let limits = |ingress_percent, mbit| FleetCommand::SetPolicies {
         files: files(&[("admission.toml", "as the numbers say")]),
         promises: PromiseLimits { ingress_percent, dag_bandwidth_max: Bandwidth::from_mbps(mbit) },
+        budgets: Default::default(),
         etag: None,
     };
     let create = |fleet: &mut Fleet, dag: &str, mbit| {
@@ -169,6 +176,7 @@ fn promises_keep_to_the_policy() {
     fleet.operator(FleetCommand::SetPolicies {
         files: files(&[]),
         promises: PromiseLimits::default(),
+        budgets: Default::default(),
         etag: None,
     });
     assert_eq!(create(&mut fleet, "c", 1_000), Ok(()));

@@ -11,10 +11,10 @@ use snic_domain::{CardProfile, Dag, DagName};
 use snic_fleet::placement::{CardPolicy, HostSpec, Inventory};
 use snic_fleet::protocol::{
     Denied, DrainArea, FleetCommand, FleetReply, HostReport, LoadRange, NewFleetDag, OrderKind,
-    ProjectChange, RebalanceOutcome, RebalanceProgress, StayReason,
+    RebalanceOutcome, RebalanceProgress, StayReason,
 };
 use snic_fleet::records::{FleetDagRecord, Versioned};
-use snic_fleet::{AgentEffect, AgentEvent, FleetCard, FleetSettings};
+use snic_fleet::{AgentEffect, AgentEvent, FleetCard, FleetSettings, ProjectChange};
 use snic_planner::{PlanRequest, plan};
 
 const WHOLE: u64 = 1_000_000_000;

@@ -50,9 +50,27 @@ pub(crate) fn of_denied(denied: Denied) -> ApiError {
         Denied::ProjectQuota(project, over) => {
             over_quota(&format!("projects/{project}"), &over, &text)
         }
+        Denied::TenantBudget { tenant, budget, spent, until } => {
+            over_budget(&text, &format!("tenants/{tenant}"), until)
+                .metadata("limit", budget)
+                .metadata("used", spent)
+        }
+        Denied::ProjectBudget { project, until } => {
+            over_budget(&text, &format!("projects/{project}"), until)
+        }
+        Denied::BudgetUnknown(of) => over_budget(&text, &of, 0),
         Denied::NoPlace(_) => ApiError::new(ErrorReason::InsufficientCapacity, text),
         Denied::OfBatch { name, why } => of_denied(*why)
             .adding(format_args!(" (of {name}; nothing was created, because this DAG cannot be)")),
+    }
+}
+
+fn over_budget(text: &str, whose: &str, until: u64) -> ApiError {
+    let error = ApiError::new(ErrorReason::QuotaExceeded, text).violation(whose, text);
+    let error = error.metadata("quota", "month_budget");
+    match until {
+        0 => error,
+        until => error.metadata("until", snic_usage::utc(until)),
     }
 }
 

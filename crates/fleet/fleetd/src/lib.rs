@@ -19,6 +19,7 @@
 #![warn(clippy::missing_errors_doc)]
 
 mod asking;
+mod budgets;
 mod calls;
 mod error;
 mod explanation;
@@ -36,6 +37,7 @@ pub mod settings;
 mod sweeper;
 mod wire;
 
+pub use budgets::BudgetSettings;
 pub use metrics::MetricsPage;
 pub use runner::{ELECTIONS, Elections, RunnerSettings};
 pub use serve::{FleetBound, FleetServerSettings, bind};

@@ -115,6 +115,7 @@ fn server(settings: &Settings) -> Result<FleetServerSettings> {
         images: settings.images.open()?,
         unnamed_images_kept: UNNAMED_IMAGES_KEPT,
         upload_check: UploadCheck::by_rules(upload_rules(settings)?),
+        budgets: settings.budgets(),
         web: settings.web.as_ref().map(|web| web.listen),
         metrics: None,
     })

@@ -30,6 +30,7 @@ use tonic_health::server::HealthReporter;
 
 use crate::METHODS;
 use crate::asking::LeaderClient;
+use crate::budgets::{self, BudgetSettings, ReplicaPrices};
 use crate::history::History;
 use crate::links::HostLinks;
 use crate::metrics::MetricsPage;
@@ -59,6 +60,7 @@ pub struct FleetServerSettings {
     /// is registered. Clocks of replicas and object store may differ by less than half of it.
     pub unnamed_images_kept: Duration,
     pub upload_check: UploadCheck,
+    pub budgets: BudgetSettings,
     /// Where the page for browsers is served, if it is.
     pub web: Option<SocketAddr>,
     /// Where metrics are served, if they are.
@@ -166,6 +168,7 @@ impl FleetBound {
             links,
             calls: Arc::default(),
             images,
+            prices: ReplicaPrices::new(settings.budgets.prices),
             upload_check: settings.upload_check,
             address,
             etcd,
@@ -173,6 +176,12 @@ impl FleetBound {
             stopping: stopping.clone(),
         };
         let services = Services::new(parts, &settings.front.limits);
+        let spending = tokio::spawn(budgets::run(
+            services.clone(),
+            settings.budgets.period,
+            handle.clone(),
+            stopping.clone(),
+        ));
         let passing =
             RequestForwarder::new(services.clone(), settings.front.limits.message_bytes_max);
         let source = FleetPage::new(services.clone());
@@ -202,6 +211,7 @@ impl FleetBound {
         // They end by themselves; a panic has printed its own message.
         let _ = watched.await;
         let _ = sweeping.await;
+        let _ = spending.await;
         for page in page.into_iter().chain(metrics) {
             let _ = page.await;
         }

@@ -12,6 +12,7 @@ use snic_fleet::FleetSettings;
 use snic_front::settings::TlsSettings;
 use snic_store_etcd::{EtcdSettings, TlsFiles};
 
+use crate::budgets::BudgetSettings;
 pub use crate::images::{Bucket, Images};
 use crate::runner::{Elections, RunnerSettings};
 use crate::setting_checks::in_range;
@@ -47,6 +48,9 @@ pub struct Settings {
     /// When hosts are lost, and how fast their DAGs move.
     #[serde(default)]
     pub hosts: Hosts,
+    /// Prices, and how often budgets are looked at.
+    #[serde(default)]
+    pub budgets: Budgets,
     /// The read-only web page for operators: hosts, what is on each, and DAGs. Off by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub web: Option<PageSettings>,
@@ -138,6 +142,23 @@ impl Default for Hosts {
     }
 }
 
+/// Prices, and how often budgets are looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Budgets {
+    /// Price file, the same on all replicas: without it no tenant and no project can have a budget. It is read again at each look.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prices: Option<PathBuf>,
+    /// Seconds between two looks of the leader at what was spent: 1 to 3,600. Each asks all hosts once for each tenant with a budget.
+    pub period_seconds: u32,
+}
+
+impl Default for Budgets {
+    fn default() -> Self {
+        Self { prices: None, period_seconds: 30 }
+    }
+}
+
 impl Settings {
     /// Reads and checks the file.
     ///
@@ -167,6 +188,7 @@ impl Settings {
         in_range("hosts.lease_seconds", settings.hosts.lease_seconds, (2, 3_600))?;
         in_range("hosts.confirm_seconds", settings.hosts.confirm_seconds, (1, 3_600))?;
         in_range("hosts.moves_per_second", settings.hosts.moves_per_second, (1, 10_000))?;
+        in_range("budgets.period_seconds", settings.budgets.period_seconds, (1, 3_600))?;
         Ok(settings)
     }
 
@@ -203,6 +225,13 @@ impl Settings {
             });
         }
         Ok(settings)
+    }
+
+    /// Settings of budgets.
+    pub fn budgets(&self) -> BudgetSettings {
+        let Budgets { prices, period_seconds } = &self.budgets;
+        let period = Duration::from_secs(u64::from(*period_seconds));
+        BudgetSettings { prices: prices.clone(), period }
     }
 
     /// Settings of the replica's task.
@@ -271,6 +300,7 @@ mod tests {
             signatures: Signatures { allow_unsigned: false, provider, tenants: _ },
             audit_dir: Some(_),
             hosts,
+            budgets: Budgets { prices: Some(_), period_seconds },
             web: Some(PageSettings { listen: _ }),
             telemetry: Metrics { prometheus: Some(_) },
         } = settings
@@ -287,6 +317,7 @@ mod tests {
         assert_eq!(whole.matches("\nlease_seconds = ").count(), 2);
         let defaults = (shipped.trust_domain, shipped.etcd.lease_seconds, shipped.hosts);
         assert_eq!((trust_domain, lease_seconds, hosts), defaults);
+        assert_eq!(period_seconds, shipped.budgets.period_seconds);
         assert_eq!((shipped.signatures, shipped.web), (Signatures::default(), None));
     }
 
@@ -297,6 +328,7 @@ mod tests {
             (r#"["http://127.0.0.1:2379"]"#, "[]", "etcd.endpoints"),
             ("[etcd]", "[etcd]\nlease_seconds = 1", "etcd.lease_seconds: 1 is not allowed"),
             ("[tls]", "[hosts]\nmoves_per_second = 0\n[tls]", "hosts.moves_per_second"),
+            ("[tls]", "[budgets]\nperiod_seconds = 0\n[tls]", "budgets.period_seconds"),
             ("[tls]", "[hosts]\nmoves = 0\n[tls]", "unknown field `moves`"),
             ("listen = \"127.0.0.1:7700\"", "", "missing field `listen`"),
         ];

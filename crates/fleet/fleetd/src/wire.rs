@@ -3,12 +3,14 @@
 use snic_api::convert::{bitstream, dag, name, nt_type, tenant, timestamp};
 use snic_api::v1::condition::Status as Holds;
 use snic_api::v1::operation_metadata::Verb;
+use snic_api::v1::spending::Level;
 use snic_api::{fleet_v1, v1};
-use snic_domain::{Bitstream, Caller, DagName, NtType, Quota};
+use snic_domain::{Bitstream, BudgetLevel, Caller, DagName, MonthBudget, NtType, Quota};
 use snic_fleet::FleetCard;
 use snic_fleet::protocol::{
-    DrainProgress, FleetDag, FleetHost, FleetHostState, FleetProject, FleetTenant, HostCondition,
-    LoadRange, PlacedDag, RebalanceOutcome, RebalanceProgress, StayReason, StoreRefusal,
+    DrainProgress, FleetDag, FleetHost, FleetHostState, FleetProject, FleetSpending, FleetTenant,
+    HostCondition, LoadRange, PlacedDag, RebalanceOutcome, RebalanceProgress, SpendingView,
+    StayReason, StoreRefusal,
 };
 use snic_fleet::records::{HostRecord, RecordMeta, Unplaced};
 use snic_front::configurations;
@@ -37,7 +39,8 @@ pub(crate) fn tenant(of: &FleetTenant) -> v1::Tenant {
         update_time: Some(timestamp(of.meta.updated)),
         labels: of.tenant.notes.labels.as_map().clone(),
         description: of.tenant.notes.description.as_str().to_owned(),
-        spending: None,
+        spending: of.spending.as_ref().map(spending),
+        project: of.project.as_ref().map(name::of_project).unwrap_or_default(),
     }
 }
 
@@ -296,6 +299,30 @@ pub(crate) fn project(of: &FleetProject) -> fleet_v1::Project {
         etag: of.meta.etag(),
         create_time: Some(timestamp(of.meta.created)),
         update_time: Some(timestamp(of.meta.updated)),
+        month_budget_micros: limits.month_budget.micros(),
+        spending: of.spending.as_ref().map(spending),
+    }
+}
+
+fn spending(of: &SpendingView) -> v1::Spending {
+    let second = |second: u64| prost_types::Timestamp {
+        seconds: i64::try_from(second).unwrap_or(i64::MAX),
+        nanos: 0,
+    };
+    let level = match of.level {
+        BudgetLevel::Within => Level::Within,
+        BudgetLevel::Warned => Level::Warned,
+        BudgetLevel::Reached => Level::Reached,
+        BudgetLevel::Unknown => Level::Unknown,
+    };
+    let FleetSpending { month, spent, currency } = &of.spending;
+    v1::Spending {
+        month_start_time: Some(second(month.0)),
+        month_end_time: Some(second(month.1)),
+        spent: spent.map(|micros| MonthBudget::from_micros(micros).to_string()).unwrap_or_default(),
+        currency: currency.clone(),
+        level: level.into(),
+        at_limit: of.at_limit.word().to_owned(),
     }
 }
 

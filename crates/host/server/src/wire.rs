@@ -77,6 +77,7 @@ pub(crate) fn tenant(view: &TenantView) -> v1::Tenant {
         labels: view.tenant.notes.labels.as_map().clone(),
         description: view.tenant.notes.description.as_str().to_owned(),
         spending: view.spending.as_ref().map(spending),
+        project: view.tenant.project.as_ref().map(name::of_project).unwrap_or_default(),
     }
 }
 

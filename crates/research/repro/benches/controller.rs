@@ -222,6 +222,7 @@ impl Bench {
                 weight,
                 quota,
                 notes: Default::default(),
+                project: None,
             }));
             for number in 0..2 {
                 // The first DAGs are spread over all regions, so that every region is loaded.

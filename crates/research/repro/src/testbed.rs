@@ -188,6 +188,7 @@ impl Testbed {
             weight,
             quota,
             notes: Default::default(),
+            project: None,
         }))
     }
 

@@ -163,7 +163,7 @@ fn a_tenant_has_no_more_threads_than_its_quota() {
     let mut testbed = testbed();
     let id = TenantId::new("small").expect("a label");
     let quota = Quota { threads_max: 20, ..Quota::default() };
-    let tenant = Tenant { id, weight: 1, quota, notes: Default::default() };
+    let tenant = Tenant { id, weight: 1, quota, notes: Default::default(), project: None };
     testbed.ask(Command::CreateTenant(tenant)).expect("a tenant");
     let create = |testbed: &mut Testbed, dag: &str, gbit: u64| {
         let spec = spec(&["l2-reflector"], gbps(gbit));

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use snic_dagfile::quantity;
-use snic_domain::Bandwidth;
+use snic_domain::{Bandwidth, MonthBudget};
 
+use super::tenant::month_budget;
 use super::{DeleteGuard, Guard};
 
 /// Nouns and verbs of `snicctl fleet`.
@@ -251,6 +252,9 @@ pub struct ProjectLimits {
     /// Maximum total bandwidth of these DAGs, such as 100Gbps
     #[arg(long, value_parser = quantity::bandwidth)]
     pub bandwidth_max: Option<Bandwidth>,
+    /// Money that they may spend together in a calendar month (UTC), in the currency of the operator's prices, such as 99.50; or none
+    #[arg(long, value_name = "MONEY|none", value_parser = month_budget)]
+    pub month_budget: Option<MonthBudget>,
 }
 
 /// Verbs of `snicctl fleet project`.

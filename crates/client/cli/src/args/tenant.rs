@@ -45,10 +45,13 @@ pub struct TenantLimits {
     /// Money that it may spend in a calendar month (UTC), in the currency of the operator's prices, such as 99.50; or none
     #[arg(long, value_name = "MONEY|none", value_parser = month_budget)]
     pub month_budget: Option<MonthBudget>,
+    /// Project that its usage is added up in; or none
+    #[arg(long, value_name = "PROJECT|none")]
+    pub project: Option<String>,
 }
 
 /// Reads a budget.
-fn month_budget(text: &str) -> Result<MonthBudget, String> {
+pub(super) fn month_budget(text: &str) -> Result<MonthBudget, String> {
     if text == "none" {
         return Ok(MonthBudget::UNLIMITED);
     }

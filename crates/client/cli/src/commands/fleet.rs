@@ -22,6 +22,7 @@ use snic_client::lists::{self, PAGE_SIZE, pages};
 use snic_client::names;
 use snic_client::output::visible::shown;
 use snic_client::output::{Style, fleet_views as views};
+use snic_domain::MonthBudget;
 
 use super::{CliSession, policy, request_id, reservation};
 use crate::args::{FleetCommands, HostCommand, ProjectCommand, ProjectLimits};
@@ -185,8 +186,8 @@ async fn project(
             call!(client, projects.create_project => project, request)?
         }
         ProjectCommand::Update { name, limits, guard } => {
-            if limits.dags_max.is_none() && limits.bandwidth_max.is_none() {
-                let hint = "add --dags-max or --bandwidth-max";
+            if limits.is_empty() {
+                let hint = "add --dags-max, --bandwidth-max or --month-budget";
                 return Err(Failure::usage("nothing to change", hint));
             }
             let project = Some(limits.project(names::project(&name), guard.into_etag()));
@@ -235,9 +236,22 @@ async fn assign(
 }
 
 impl ProjectLimits {
+    fn is_empty(&self) -> bool {
+        let Self { dags_max, bandwidth_max, month_budget } = self;
+        dags_max.is_none() && bandwidth_max.is_none() && month_budget.is_none()
+    }
+
     fn project(&self, name: String, etag: String) -> Project {
-        let bandwidth_max_bps = self.bandwidth_max.map(|limit| limit.get());
-        Project { name, etag, dags_max: self.dags_max, bandwidth_max_bps, ..Project::default() }
+        // A project's update has no mask, so that there is none is a number.
+        let micros = |budget: MonthBudget| budget.micros().unwrap_or(u64::MAX);
+        Project {
+            name,
+            etag,
+            dags_max: self.dags_max,
+            bandwidth_max_bps: self.bandwidth_max.map(|limit| limit.get()),
+            month_budget_micros: self.month_budget.map(micros),
+            ..Project::default()
+        }
     }
 }
 

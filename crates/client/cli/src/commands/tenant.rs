@@ -102,7 +102,9 @@ impl TenantLimits {
             month_budget_micros: self.month_budget.and_then(MonthBudget::micros),
         };
         let quota = (quota != Quota::default()).then_some(quota);
-        Tenant { weight: self.weight.unwrap_or(0), quota, ..Tenant::default() }
+        let project = self.project.as_deref().filter(|name| *name != "none");
+        let project = project.map(names::project).unwrap_or_default();
+        Tenant { weight: self.weight.unwrap_or(0), quota, project, ..Tenant::default() }
     }
 
     /// The given fields, as paths of an update mask.
@@ -120,6 +122,7 @@ impl TenantLimits {
             ("quota.operations_max", self.operations_max.is_some()),
             ("quota.threads_max", self.threads_max.is_some()),
             ("quota.month_budget_micros", self.month_budget.is_some()),
+            ("project", self.project.is_some()),
         ];
         let given = given.into_iter().filter(|(_, is_given)| *is_given);
         given.map(|(path, _)| path.to_owned()).collect()

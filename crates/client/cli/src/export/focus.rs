@@ -3,8 +3,9 @@
 //! Columns are those that the specification asks for, and those of commitment discounts, which are empty: readers of
 //! version 1.0 look for them. Null is an empty field. Costs are quantity × price to the last digit.
 
+use snic_api::usage::priced_count;
 use snic_api::v1::UsageEntry;
-use snic_usage::{Decimal, Meter, PriceVersion, PricedCount, PricedMeter, Prices};
+use snic_usage::{Decimal, PriceVersion, PricedMeter, Prices};
 
 use super::period::{Charged, month, time};
 use super::values;
@@ -93,7 +94,7 @@ pub(super) const COLUMNS: [Column; 46] = [
 
 impl Charge<'_> {
     fn quantity(&self) -> Decimal {
-        self.meter.quantity(count(self.entry, &self.meter.count))
+        self.meter.quantity(priced_count(self.entry, &self.meter.count))
     }
 
     /// Id of the DAG. One that has the name of a deleted one has another UID.
@@ -116,33 +117,6 @@ impl Charge<'_> {
         };
         let (name, unit) = (&self.meter.name, self.meter.unit);
         format!("{name} of {of}, at {} {} per {unit}", self.price, self.prices.currency)
-    }
-}
-
-/// Part of an entry that a price is for.
-fn count(entry: &UsageEntry, of: &PricedCount) -> u64 {
-    match of {
-        PricedCount::Meter(Meter::Life) => entry.life_ms,
-        PricedCount::Meter(Meter::Promised) => entry.promised_kbit,
-        PricedCount::Meter(Meter::Regions) => entry.region_ms,
-        PricedCount::Meter(Meter::BytesIn) => entry.bytes_in,
-        PricedCount::Meter(Meter::BytesServed) => entry.bytes_served,
-        PricedCount::Meter(Meter::PacketsIn) => entry.packets_in,
-        PricedCount::Meter(Meter::PacketsServed) => entry.packets_served,
-        PricedCount::Meter(Meter::BytesBeyond) => entry.bytes_beyond_promise,
-        PricedCount::Meter(Meter::PacketsBeyond) => entry.packets_beyond_promise,
-        PricedCount::Meter(Meter::Area) => entry.area_ppm_seconds,
-        PricedCount::Meter(Meter::Memory) => entry.memory_mib_ms,
-        PricedCount::Meter(Meter::Loads) => entry.loads,
-        PricedCount::Meter(Meter::Functions) => entry.function_ms,
-        PricedCount::Meter(Meter::ApiCalls) => entry.api_calls,
-        PricedCount::Meter(Meter::Stored) => entry.stored_byte_seconds,
-        // No price is for it.
-        PricedCount::Meter(_) => 0,
-        PricedCount::Nt(nt) => {
-            let own = entry.nts.iter().filter(|time| last(&time.nt_type) == nt.as_str());
-            own.map(|time| time.instance_ms).fold(0, u64::saturating_add)
-        }
     }
 }
 

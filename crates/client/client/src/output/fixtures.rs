@@ -254,6 +254,7 @@ pub fn tenant() -> Tenant {
         labels: Default::default(),
         description: String::new(),
         spending: None,
+        project: String::new(),
     }
 }
 

@@ -248,9 +248,13 @@ pub fn projects(projects: &[Project], style: Style) -> String {
             limit(of.dags_max.map(|most| most.to_string())),
             rate(of.bandwidth_bps),
             limit(of.bandwidth_max_bps.map(rate)),
+            limit(
+                of.month_budget_micros
+                    .map(|micros| super::usage::spent_of(Some(micros), of.spending.as_ref())),
+            ),
             of.etag.clone(),
         ]
     });
-    let columns = ["PROJECT", "DAGS", "MAX", "BANDWIDTH", "MAX", "ETAG"];
+    let columns = ["PROJECT", "DAGS", "MAX", "BANDWIDTH", "MAX", "BUDGET", "ETAG"];
     table(style, &columns, rows.collect())
 }

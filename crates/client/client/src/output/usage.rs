@@ -1,7 +1,7 @@
 //! Usage as a table.
 
 use snic_api::v1::spending::Level;
-use snic_api::v1::{GetUsageResponse, Tenant, UsageEntry};
+use snic_api::v1::{GetUsageResponse, Spending, Tenant, UsageEntry};
 use snic_api::words::EnumWord as _;
 use snic_domain::MonthBudget;
 
@@ -36,8 +36,15 @@ pub fn table(usage: &[UsageEntry], style: Style) -> String {
 /// Money spent of the budget of this month; empty without a budget.
 pub fn spent(tenant: &Tenant) -> String {
     let micros = tenant.quota.and_then(|quota| quota.month_budget_micros);
-    let (Some(micros), Some(spending)) = (micros, &tenant.spending) else { return String::new() };
+    spent_of(micros, tenant.spending.as_ref())
+}
+
+/// Money spent of a budget in millionths; empty without a budget.
+pub fn spent_of(micros: Option<u64>, spending: Option<&Spending>) -> String {
+    let Some(micros) = micros else { return String::new() };
     let budget = MonthBudget::from_micros(micros);
+    // A fleet's leader has not looked yet, or the server is older.
+    let Some(spending) = spending else { return format!("not known yet, of {budget}") };
     let month = text::time(spending.month_start_time.as_ref());
     let month = month.get(..7).unwrap_or_default();
     let at_limit = spending.at_limit.as_str();
@@ -217,7 +224,7 @@ mod tests {
     #[test]
     fn money_is_shown_beside_the_budget() {
         let of = |level: Level, amount: &str| {
-            let spending = snic_api::v1::Spending {
+            let spending = Spending {
                 // 2026-11-01T00:00:00Z
                 month_start_time: Some(prost_types::Timestamp { seconds: 1_793_491_200, nanos: 0 }),
                 spent: amount.to_owned(),

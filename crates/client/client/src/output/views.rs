@@ -270,6 +270,7 @@ pub fn tenant(tenant: &Tenant, style: Style) -> String {
             ("Machines", of(usage.machines.to_string(), quota.machines_max().to_string())),
             ("Operations", of(usage.operations.to_string(), quota.operations_max().to_string())),
             ("Threads", of(usage.threads.to_string(), quota.threads_max().to_string())),
+            ("Project", id(&tenant.project).to_owned()),
             ("Spent", super::usage::spent(tenant)),
             ("Labels", labels(&tenant.labels)),
             ("Description", tenant.description.clone()),

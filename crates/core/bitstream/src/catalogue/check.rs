@@ -403,6 +403,7 @@ fn tenant(at: &TableContext<'_>, raw: &RawTenant) -> Checked<Tenant> {
         weight,
         quota: Quota::default(),
         notes: Default::default(),
+        project: None,
     })
 }
 

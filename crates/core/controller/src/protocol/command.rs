@@ -2,8 +2,8 @@
 
 use snic_domain::{
     BindingSpec, Bitstream, BitstreamId, Caller, CardId, DagName, DagPatch, DagSpec, Digest,
-    NotesPatch, NtType, NtTypeId, OperationId, QuotaPatch, RegionId, Rule, RuleId, RulePatch,
-    Tenant, TenantId, VmId,
+    NtType, NtTypeId, OperationId, RegionId, Rule, RuleId, RulePatch, Tenant, TenantId,
+    TenantPatch, VmId,
 };
 
 use super::assignment::FleetChange;
@@ -26,15 +26,10 @@ pub struct Request {
 pub enum Command {
     /// A new tenant.
     CreateTenant(Tenant),
-    /// New weight or quota.
+    /// New values of a tenant.
     UpdateTenant {
         id: TenantId,
-        /// The new weight.
-        weight: Option<u32>,
-        /// New bounds of its quota.
-        quota: Option<QuotaPatch>,
-        /// Notes of operators about it.
-        notes: NotesPatch,
+        patch: TenantPatch,
         /// Etag that the caller read.
         etag: Option<String>,
     },

@@ -39,19 +39,18 @@ pub use latency::{LatencyQuantiles, MeasuredLatencies, MeasuredLatency, Measured
 pub use log::{LogEntry, LogKind};
 pub use operation::{DagMoves, OperationRecord, OperationWork};
 pub use policy::{
-    AdmissionPolicy, BudgetAction, BudgetPolicy, CardOrder, ConsolidationSettings,
-    ControllerSettings, DevicePolicy, EPOCH_MAX, EPOCH_MIN, Fairness, IdleTaskPolicy,
-    PlacementPolicy, Scheduling, Scheme,
+    AdmissionPolicy, CardOrder, ConsolidationSettings, ControllerSettings, DevicePolicy, EPOCH_MAX,
+    EPOCH_MIN, Fairness, IdleTaskPolicy, PlacementPolicy, Scheduling, Scheme,
 };
 pub use reply::Reply;
 pub use resource::{ResourceKey, ResourceKind};
 pub(crate) use snic_domain::Caller;
+pub use snic_domain::{BudgetAction, BudgetLevel, BudgetPolicy};
 pub use traffic::{DagTraffic, TrafficWindow};
 pub(crate) use traffic::{part_of, rate};
 pub use usage::{UsageAccount, UsageView};
 pub use view::{
-    BitstreamAdvice, BitstreamRejection, BitstreamView, BudgetLevel, CardHealth, CardLoss,
-    CardView, ConsolidationView, DagView, MoveView, NtView, OperationView, RecommendationView,
-    RegionUser, RegionView, RuleView, SlotView, StatePlace, StateView, TenantSpending, TenantUsage,
-    TenantView,
+    BitstreamAdvice, BitstreamRejection, BitstreamView, CardHealth, CardLoss, CardView,
+    ConsolidationView, DagView, MoveView, NtView, OperationView, RecommendationView, RegionUser,
+    RegionView, RuleView, SlotView, StatePlace, StateView, TenantSpending, TenantUsage, TenantView,
 };

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-use snic_domain::Bandwidth;
 use snic_domain::limits::DAG_BANDWIDTH_MAX;
+use snic_domain::{Bandwidth, BudgetPolicy};
 use snic_fairness::fluid::Spare;
 use snic_planner::Objective;
 use snic_tables::{CreditReservation, Steering};
@@ -94,46 +94,6 @@ pub enum IdleTaskPolicy {
     Warn,
     /// It is refused.
     Refuse,
-}
-
-/// Answer to a tenant that has spent its budget of the month. What it has stays, with its promises.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum BudgetAction {
-    /// It is told.
-    Nothing,
-    /// New DAGs and machines and more bandwidth are refused.
-    #[default]
-    NoNewDags,
-    /// Its DAGs get their promises and no more.
-    BurstOff,
-}
-
-impl BudgetAction {
-    /// All of them, with their words in policies.
-    pub const WORDS: [(&str, Self); 3] = [
-        ("nothing", Self::Nothing),
-        ("no-new-dags", Self::NoNewDags),
-        ("burst-off", Self::BurstOff),
-    ];
-
-    /// Its word in policies.
-    pub const fn word(self) -> &'static str {
-        Self::WORDS[self as usize].0
-    }
-}
-
-/// Budgets of tenants (`policies/admission.toml`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BudgetPolicy {
-    /// Part of a budget from which on its tenant is warned, in percent, 1 to 100.
-    pub warn_percent: u32,
-    pub at_limit: BudgetAction,
-}
-
-impl Default for BudgetPolicy {
-    fn default() -> Self {
-        Self { warn_percent: 80, at_limit: BudgetAction::default() }
-    }
 }
 
 impl Default for AdmissionPolicy {

@@ -1,6 +1,6 @@
 //! Usage, for the service that adds it up.
 
-use snic_domain::{DagId, NtTypeId, TenantId};
+use snic_domain::{DagId, NtTypeId, ProjectId, TenantId};
 use snic_usage::{AccountKey, IntervalLevel, KeptPages, Outage, UsagePage};
 
 /// Usage in intervals that are closed. Those in full pages are in the store, under [`snic_usage::UsageKey::FullPage`].
@@ -23,6 +23,8 @@ pub struct UsageAccount {
     pub key: AccountKey,
     /// Owner of the DAG.
     pub tenant: TenantId,
+    /// Project that the tenant is in now.
+    pub project: Option<ProjectId>,
     /// Name of the DAG; `None` for those without accounts of their own.
     pub dag: Option<DagId>,
     /// Second in which it began, since 1970.

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use snic_domain::{
-    Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardProfile, Condition, Cycles,
-    DagName, DagSpec, DagState, DagUid, Explanation, IdleTask, Mapping, NtCode, NtType, NtTypeId,
-    RegionId, RegionKind, RegionState, Rule, Slot, Tenant, Timestamp, VmId,
+    Area, Bandwidth, Bitstream, BitstreamId, BudgetAction, BudgetLevel, ByteSize, CardId,
+    CardProfile, Condition, Cycles, DagName, DagSpec, DagState, DagUid, Explanation, IdleTask,
+    Mapping, NtCode, NtType, NtTypeId, RegionId, RegionKind, RegionState, Rule, Slot, Tenant,
+    Timestamp, VmId,
 };
 use snic_planner::{Recommendation, Underfilled};
 use snic_tables::CardCounters;
@@ -15,7 +16,6 @@ use super::assignment::AssignedCard;
 use super::device::DeviceView;
 use super::latency::MeasuredLatencies;
 use super::operation::{DagMoves, OperationRecord};
-use super::policy::BudgetAction;
 use super::traffic::DagTraffic;
 
 /// A tenant with what it uses.
@@ -35,19 +35,6 @@ pub struct TenantView {
     pub fleet_number: Option<u64>,
     /// Money that it has spent of its budget, if it has one.
     pub spending: Option<TenantSpending>,
-}
-
-/// Part of its budget that a tenant has spent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BudgetLevel {
-    /// Less than it is warned of.
-    Within,
-    /// As much as it is warned of.
-    Warned,
-    /// All of it.
-    Reached,
-    /// A part that is not known, for there are no prices. The policy treats it as [`Self::Reached`].
-    Unknown,
 }
 
 /// Money that a tenant has spent of its budget.

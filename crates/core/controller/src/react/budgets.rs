@@ -34,7 +34,14 @@ fn note(core: &Core, tx: &mut Tx, tenant: &TenantId, used: Option<BudgetUse>) {
     let month = utc(from).get(..7).unwrap_or_default().to_owned();
     let prices = core.usage.prices();
     let currency = prices.map(|prices| prices.currency.as_str()).unwrap_or_default();
+    let is_fleets = core.registry.tenant(tenant).is_some_and(|of| of.fleet_number.is_some());
     let (sum, until) = match spent {
+        // How much that is, the fleet knows.
+        _ if is_fleets => {
+            let sum =
+                format!("the fleet says that tenants/{tenant} has spent its budget in {month}");
+            (sum, "it says otherwise".to_owned())
+        }
         Some(spent) => {
             let sum =
                 format!("tenants/{tenant} has spent {spent} of {budget} {currency} in {month}");

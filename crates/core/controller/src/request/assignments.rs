@@ -129,17 +129,19 @@ fn same_again(
     Ok(lifecycle::nothing_to_update(core, tx, name))
 }
 
-/// A tenant as the fleet has it.
+/// A tenant as the fleet has it. Its budget is the fleet's business, too: one of nothing has its bursts switched off, whether this host
+/// has prices or not.
 fn put_tenant(
     core: &mut Core,
     tx: &mut Tx,
     tenant: Tenant,
     number: u64,
 ) -> Result<(), ControlError> {
-    let tenant = Tenant { quota: Quota::UNLIMITED, ..tenant };
+    let month_budget = tenant.quota.month_budget;
+    let tenant = Tenant { quota: Quota { month_budget, ..Quota::UNLIMITED }, ..tenant };
     let id = tenant.id.clone();
     let Some(record) = core.registry.tenant(&id) else {
-        registrations::create_tenant(core, tx, tenant)?;
+        registrations::add_tenant(core, tx, tenant)?;
         core.registry.number_tenant(tx, &id, number);
         return Ok(());
     };
@@ -147,11 +149,12 @@ fn put_tenant(
         return Err(is_of_host(format!("tenants/{id}")));
     };
     if !is_same {
-        let Tenant { weight, quota, notes, .. } = tenant;
+        let Tenant { weight, quota, notes, project, .. } = tenant;
         let (labels, description) = (Some(notes.labels), Some(notes.description));
         let notes = NotesPatch { labels, description };
-        let patch = TenantPatch { weight: Some(weight), quota: Some(quota.into()), notes };
-        registrations::update_tenant(core, tx, &id, patch, None)?;
+        let (weight, quota, project) = (Some(weight), Some(quota.into()), project.into());
+        let patch = TenantPatch { weight, quota, notes, project };
+        registrations::change_tenant(core, tx, &id, patch, None)?;
     }
     if held != number {
         core.registry.number_tenant(tx, &id, number);
@@ -248,7 +251,7 @@ fn put_owner(core: &mut Core, tx: &mut Tx, owner: Option<TenantId>) -> Result<()
     match core.registry.tenant(&id).map(|record| record.fleet_number) {
         None => {
             let (quota, notes) = Default::default();
-            put_tenant(core, tx, Tenant { id, weight: 1, quota, notes }, OWNER_ONLY)
+            put_tenant(core, tx, Tenant { id, weight: 1, quota, notes, project: None }, OWNER_ONLY)
         }
         Some(None) => Err(is_of_host(format!("tenants/{id}"))),
         Some(Some(_)) => Ok(()),

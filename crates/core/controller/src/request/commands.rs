@@ -1,9 +1,7 @@
 //! Dispatches requests, each to the machine that it concerns or to the module that coordinates several
 //! machines.
 
-use snic_domain::{
-    BindingSpec, Bitstream, BitstreamId, DagName, NtTypeId, OperationId, TenantId, TenantPatch,
-};
+use snic_domain::{BindingSpec, Bitstream, BitstreamId, DagName, NtTypeId, OperationId, TenantId};
 
 use crate::place::{classification, consolidation, drains, work};
 use crate::protocol::{Caller, Command, ControlError, OperationWork, Reply};
@@ -68,8 +66,7 @@ pub(crate) fn carry_out(
         Command::CreateTenant(tenant) => {
             registrations::create_tenant(core, tx, tenant).map(Reply::Tenant)
         }
-        Command::UpdateTenant { id, weight, quota, notes, etag } => {
-            let patch = TenantPatch { weight, quota, notes };
+        Command::UpdateTenant { id, patch, etag } => {
             registrations::update_tenant(core, tx, &id, patch, etag.as_deref()).map(Reply::Tenant)
         }
         Command::DeleteTenant { id, force, etag } => {

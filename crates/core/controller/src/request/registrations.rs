@@ -14,13 +14,22 @@ use crate::state::usage::Usage;
 use crate::store::tx::Tx;
 use crate::view::{budgets, images};
 
-/// Creates a tenant. Rules remembered of a deleted tenant of the same name are not for the new one.
+/// Creates a tenant that operators ask for.
 pub(crate) fn create_tenant(
     core: &mut Core,
     tx: &mut Tx,
     tenant: Tenant,
 ) -> Result<TenantView, ControlError> {
     check_budget(core, Some(tenant.quota.month_budget))?;
+    add_tenant(core, tx, tenant)
+}
+
+/// Creates a tenant. Rules remembered of a deleted tenant of the same name are not for the new one.
+pub(crate) fn add_tenant(
+    core: &mut Core,
+    tx: &mut Tx,
+    tenant: Tenant,
+) -> Result<TenantView, ControlError> {
     let view = core.registry.create_tenant(tx, tenant)?;
     Usage::follow_tenant(core, &view.tenant.id);
     core.operations.retire(tx, &view.tenant.id);
@@ -37,6 +46,7 @@ pub(crate) fn check_budget(core: &Core, budget: Option<MonthBudget>) -> Result<(
     }
 }
 
+/// Changes a tenant as operators ask for.
 pub(crate) fn update_tenant(
     core: &mut Core,
     tx: &mut Tx,
@@ -45,6 +55,16 @@ pub(crate) fn update_tenant(
     etag: Option<&str>,
 ) -> Result<TenantView, ControlError> {
     check_budget(core, patch.quota.and_then(|quota| quota.month_budget))?;
+    change_tenant(core, tx, id, patch, etag)
+}
+
+pub(crate) fn change_tenant(
+    core: &mut Core,
+    tx: &mut Tx,
+    id: &TenantId,
+    patch: TenantPatch,
+    etag: Option<&str>,
+) -> Result<TenantView, ControlError> {
     let view = core.registry.update_tenant(tx, id, patch, etag)?;
     Usage::follow_tenant(core, id);
     core.loops.all_changed();

@@ -16,9 +16,9 @@ pub(crate) fn check(core: &Core, caller: &Caller, command: Command) -> Result<()
             registrations::check_budget(core, Some(tenant.quota.month_budget))?;
             core.registry.check_new_tenant(&tenant)
         }
-        Command::UpdateTenant { id, weight, quota, etag, .. } => {
-            registrations::check_budget(core, quota.and_then(|quota| quota.month_budget))?;
-            core.registry.check_tenant_update(&id, weight, etag.as_deref())
+        Command::UpdateTenant { id, patch, etag } => {
+            registrations::check_budget(core, patch.quota.and_then(|quota| quota.month_budget))?;
+            core.registry.check_tenant_update(&id, patch.weight, etag.as_deref())
         }
         Command::CreateNtType(nt) => core.registry.check_new_nt(caller, &nt),
         Command::CreateBitstream(mut bitstream) => {

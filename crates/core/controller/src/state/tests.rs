@@ -58,6 +58,7 @@ impl Rig {
             weight: 1,
             quota: Quota::default(),
             notes: Default::default(),
+            project: None,
         };
         core.registry.create_tenant(&mut tx, acme).expect("a new one");
         let operator = Caller::Operator("ada".into());
@@ -472,7 +473,8 @@ fn quotas_name_the_limit_and_what_was_asked() {
     let mut rig = Rig::new(1);
     rig.create("web", "aes", gbps(5)).expect("there is room");
     let quota = Quota { rules_max: 1, machines_max: 0, operations_max: 1, ..Quota::default() };
-    let few = Tenant { id: tenant("few"), weight: 1, quota, notes: Default::default() };
+    let few =
+        Tenant { id: tenant("few"), weight: 1, quota, notes: Default::default(), project: None };
     rig.core.registry.create_tenant(&mut rig.tx, few).expect("a new one");
     let few = tenant("few");
     let told = |error: Result<(), ControlError>| error.expect_err("over its quota").to_string();
@@ -521,6 +523,7 @@ fn a_tenant_that_goes_has_few_dags_looked_at_with_each_event() {
         weight: 1,
         quota: Quota::default(),
         notes: Default::default(),
+        project: None,
     };
     core.registry.create_tenant(tx, beta).expect("a new one");
     for id in ["beta.one", "beta.two"] {

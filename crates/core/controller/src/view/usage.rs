@@ -17,10 +17,10 @@ pub(crate) fn usage(core: &Core, tenant: Option<&TenantId>) -> UsageView {
     let born = tenant.and_then(|id| core.registry.tenant(id));
     let born = born.map_or(0, |record| record.created.as_nanos() / 1_000_000_000);
     let accounts = match tenant {
-        None => core.usage.accounts().map(|(key, account)| view(key, account)).collect(),
+        None => core.usage.accounts().map(|(key, account)| view(core, key, account)).collect(),
         Some(tenant) => {
             let own = core.usage.accounts_of(tenant).filter(|(_, account)| account.is_since(born));
-            own.map(|(key, account)| view(key, account)).collect()
+            own.map(|(key, account)| view(core, key, account)).collect()
         }
     };
     UsageView {
@@ -31,8 +31,10 @@ pub(crate) fn usage(core: &Core, tenant: Option<&TenantId>) -> UsageView {
     }
 }
 
-fn view(key: &AccountKey, account: &Account) -> UsageAccount {
+fn view(core: &Core, key: &AccountKey, account: &Account) -> UsageAccount {
+    let tenant = core.registry.tenant(account.tenant());
     UsageAccount {
+        project: tenant.and_then(|record| record.tenant.project.clone()),
         key: key.clone(),
         tenant: account.tenant().clone(),
         dag: account.dag().cloned(),

@@ -206,13 +206,19 @@ fn command() -> impl Strategy<Value = Command> {
     let region = || 0u8..6;
     let owned = || prop::sample::select(vec!["nat", "lb", "gre", "acme.own", "nix"]);
     let quota = (0u32..3, 0u64..60).prop_map(|(dags, gbps)| Command::UpdateTenant {
-        notes: Default::default(),
         id: tenant_id("beta"),
-        weight: Some(dags),
-        quota: Some(
-            Quota { dags_max: dags, bandwidth_max: Bandwidth::from_gbps(gbps), ..Quota::default() }
+        patch: snic_domain::TenantPatch {
+            weight: Some(dags),
+            quota: Some(
+                Quota {
+                    dags_max: dags,
+                    bandwidth_max: Bandwidth::from_gbps(gbps),
+                    ..Quota::default()
+                }
                 .into(),
-        ),
+            ),
+            ..Default::default()
+        },
         etag: None,
     });
     prop_oneof![

@@ -230,14 +230,18 @@ fn weights_of_zero_negative_or_nan() {
     // The type has no negative numbers, fractions or NaN; on the wire it is a uint32.
     for weight in [0, 1_001, u32::MAX] {
         let (id, quota) = (tenant_id("odd"), Quota::default());
-        let create = Command::CreateTenant(Tenant { id, weight, quota, notes: Default::default() });
+        let create = Command::CreateTenant(Tenant {
+            id,
+            weight,
+            quota,
+            notes: Default::default(),
+            project: None,
+        });
         assert_eq!(refused_field(&mut world, create), "tenant.weight");
         let (id, weight) = (tenant_id("acme"), Some(weight));
         let update = Command::UpdateTenant {
-            notes: Default::default(),
             id,
-            weight,
-            quota: None,
+            patch: snic_domain::TenantPatch { weight, ..Default::default() },
             etag: None,
         };
         assert_eq!(refused_field(&mut world, update), "tenant.weight");

@@ -293,10 +293,8 @@ fn quotas_count_what_comes_before_in_the_batch() {
     let id = tenant_id("acme");
     world
         .ask(Command::UpdateTenant {
-            notes: Default::default(),
             id,
-            weight: None,
-            quota: Some(quota),
+            patch: snic_domain::TenantPatch { quota: Some(quota), ..Default::default() },
             etag: None,
         })
         .expect("it exists");
@@ -318,10 +316,8 @@ fn memory_of_an_nt_counts_once_and_operations_each() {
     let id = tenant_id("acme");
     world
         .ask(Command::UpdateTenant {
-            notes: Default::default(),
             id,
-            weight: None,
-            quota: Some(quota),
+            patch: snic_domain::TenantPatch { quota: Some(quota), ..Default::default() },
             etag: None,
         })
         .expect("it exists");

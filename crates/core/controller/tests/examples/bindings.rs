@@ -583,10 +583,8 @@ fn a_tenant_has_no_more_machines_than_its_quota() {
     let quota = Quota { machines_max: 1, ..tenant("acme").quota };
     let id = tenant_id("acme");
     let set = Command::UpdateTenant {
-        notes: Default::default(),
         id,
-        weight: None,
-        quota: Some(quota.into()),
+        patch: snic_domain::TenantPatch { quota: Some(quota.into()), ..Default::default() },
         etag: None,
     };
     world.ask(set).expect("valid");

@@ -4,18 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use snic_controller::{
-    BudgetAction, BudgetLevel, BudgetPolicy, Command, ControlError, ControllerSettings, DagBatch,
-    Event, LogKind,
+    AssignedCard, BudgetAction, BudgetLevel, BudgetPolicy, Command, ControlError,
+    ControllerSettings, DagAssignment, DagBatch, Event, FleetChange, LogKind, Provision,
 };
 use snic_domain::{
-    BindingSpec, BindingTarget, ConditionStatus, ConditionType, DagState, MonthBudget, QuotaPatch,
-    VmId,
+    BindingSpec, BindingTarget, ConditionStatus, ConditionType, DagState, MonthBudget, Quota,
+    QuotaPatch, Tenant, VmId,
 };
 use snic_usage::Prices;
 
 use super::bills::spend;
 use super::elastic::{bucket, holds, kinds, periods, settings};
-use crate::support::things::{caller, create, delete, spec, tenant, tenant_id, update};
+use crate::support::things::{caller, card_id, create, delete, spec, tenant, tenant_id, update};
 use crate::support::{World, operator};
 
 const DAY: u64 = 86_400;
@@ -37,9 +37,7 @@ fn budget(name: &str, budget: MonthBudget) -> Command {
     let quota = QuotaPatch { month_budget: Some(budget), ..QuotaPatch::default() };
     Command::UpdateTenant {
         id: tenant_id(name),
-        weight: None,
-        quota: Some(quota),
-        notes: Default::default(),
+        patch: snic_domain::TenantPatch { quota: Some(quota), ..Default::default() },
         etag: None,
     }
 }
@@ -265,6 +263,50 @@ fn burst_off_leaves_the_promise_and_takes_the_rest() {
     world.handle(Event::PricesChanged(None));
     periods(&mut world, 6, &sends);
     assert_eq!(bucket(&mut world, "acme/web"), 5_000, "nobody knows what it has spent");
+}
+
+/// A budget of nothing is how the fleet says that one is spent; this host has no prices, and needs none.
+#[test]
+fn the_fleet_switches_bursts_off_and_on() {
+    let mut world = World::new();
+    let budgets = BudgetPolicy { at_limit: BudgetAction::BurstOff, ..BudgetPolicy::default() };
+    let changed = ControllerSettings { budgets, ..world.settings };
+    settings(&mut world, changed);
+    world.join_fleet(true);
+    let customer = |micros: Option<u64>| {
+        let month_budget = micros.map_or(MonthBudget::UNLIMITED, MonthBudget::from_micros);
+        let id = tenant_id("cust");
+        let quota = Quota { month_budget, ..Quota::default() };
+        Tenant { id, weight: 1, quota, notes: Default::default(), project: None }
+    };
+    let to = AssignedCard { card: card_id(), serial: 8 };
+    let (name, spec) = (crate::support::things::dag("cust/web"), spec("aes", 5));
+    let assignment = DagAssignment { name, tenant: customer(None), tenant_number: 3, spec, to };
+    world.ask(Command::Fleet(FleetChange::Assign(Box::new(assignment)))).expect("there is room");
+    world.settle();
+    let sends = [("cust/web", 25)];
+    periods(&mut world, 6, &sends);
+    assert!(bucket(&mut world, "cust/web") > 5_000, "it bursts");
+    let told = |world: &mut World, micros, number| {
+        let what = Box::new(Provision::Tenant(customer(micros)));
+        world
+            .ask(Command::Fleet(FleetChange::Provide { what, number }))
+            .expect("the fleet says so");
+        periods(world, 6, &sends);
+    };
+    told(&mut world, Some(0), 4);
+    assert_eq!(bucket(&mut world, "cust/web"), 5_000, "the promise, and no more");
+    let last = world.controller.log_before(&caller("cust"), None);
+    let last: Vec<String> = last.map(|entry| entry.text.clone()).collect();
+    let says = "the fleet says that tenants/cust has spent its budget in 1970-01: its DAGs get their promises and no more \
+                until it says otherwise";
+    assert!(last.iter().any(|text| text == says), "{last:?}");
+    world.restart();
+    world.settle();
+    periods(&mut world, 6, &sends);
+    assert_eq!(bucket(&mut world, "cust/web"), 5_000, "it is stored");
+    told(&mut world, None, 5);
+    assert!(bucket(&mut world, "cust/web") > 5_000, "what is left over is for it again");
 }
 
 /// Another policy counts from the edge of an epoch on, for those that have spent their budgets already.

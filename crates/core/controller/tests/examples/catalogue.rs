@@ -201,10 +201,8 @@ fn bitstreams_have_a_quota_of_their_number_and_bytes() {
     let bytes = ByteSize::from_bytes(8_192 * 2);
     let quota = Quota { bitstreams_max: 3, bitstream_bytes_max: bytes, ..Quota::default() };
     let set = |quota: Quota| Command::UpdateTenant {
-        notes: Default::default(),
         id: tenant_id("acme"),
-        weight: None,
-        quota: Some(quota.into()),
+        patch: snic_domain::TenantPatch { quota: Some(quota.into()), ..Default::default() },
         etag: None,
     };
     world.ask(set(quota)).expect("valid");

@@ -24,10 +24,8 @@ fn would_be(answer: Answer) -> snic_controller::DagView {
 fn set_quota(world: &mut World, quota: Quota) {
     let id = tenant_id("acme");
     let command = Command::UpdateTenant {
-        notes: Default::default(),
         id,
-        weight: None,
-        quota: Some(quota.into()),
+        patch: snic_domain::TenantPatch { quota: Some(quota.into()), ..Default::default() },
         etag: None,
     };
     world.ask(command).expect("valid");

@@ -247,10 +247,8 @@ fn capacity_follows_the_weights() {
     let (id, weight) = (tenant_id("acme"), Some(3));
     world
         .ask(Command::UpdateTenant {
-            notes: Default::default(),
             id,
-            weight,
-            quota: None,
+            patch: snic_domain::TenantPatch { weight, ..Default::default() },
             etag: None,
         })
         .expect("an operator");

@@ -31,7 +31,7 @@ fn other_card() -> CardId {
 /// The tenant `cust` as the fleet has it: with a quota that is none of this host's business.
 fn customer(weight: u32) -> Tenant {
     let quota = Quota { dags_max: 0, ..Quota::default() };
-    Tenant { id: tenant_id("cust"), weight, quota, notes: Default::default() }
+    Tenant { id: tenant_id("cust"), weight, quota, notes: Default::default(), project: None }
 }
 
 fn assign_to(card: CardId, serial: u64, spec: DagSpec) -> Command {
@@ -349,9 +349,7 @@ fn nobody_else_changes_what_the_fleet_manages() {
         delete_tenant("cust", true),
         Command::UpdateTenant {
             id: tenant_id("cust"),
-            weight: Some(9),
-            quota: None,
-            notes: Default::default(),
+            patch: snic_domain::TenantPatch { weight: Some(9), ..Default::default() },
             etag: None,
         },
     ] {

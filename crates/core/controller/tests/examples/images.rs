@@ -257,9 +257,14 @@ fn each_image_counts_in_its_owners_quota() {
     let mut world = world(&[&[0]]);
     let limit = |bitstreams_max, bitstream_bytes_max| Command::UpdateTenant {
         id: tenant_id("acme"),
-        weight: None,
-        quota: Some(QuotaPatch { bitstreams_max, bitstream_bytes_max, ..QuotaPatch::default() }),
-        notes: Default::default(),
+        patch: snic_domain::TenantPatch {
+            quota: Some(QuotaPatch {
+                bitstreams_max,
+                bitstream_bytes_max,
+                ..QuotaPatch::default()
+            }),
+            ..Default::default()
+        },
         etag: None,
     };
     world.ask(limit(Some(2), None)).expect("an operator");

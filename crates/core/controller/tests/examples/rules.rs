@@ -190,10 +190,8 @@ fn the_classifier_is_full_at_its_rows() {
     let quota = Quota { rules_max: u32::MAX, ..tenant("acme").quota };
     let id = tenant_id("acme");
     let all = Command::UpdateTenant {
-        notes: Default::default(),
         id,
-        weight: None,
-        quota: Some(quota.into()),
+        patch: snic_domain::TenantPatch { quota: Some(quota.into()), ..Default::default() },
         etag: None,
     };
     world.ask(all).expect("valid");

@@ -19,10 +19,8 @@ fn view(answer: Answer) -> TenantView {
 
 fn update(id: &str, weight: Option<u32>, etag: Option<String>) -> Command {
     Command::UpdateTenant {
-        notes: Default::default(),
         id: tenant_id(id),
-        weight,
-        quota: None,
+        patch: snic_domain::TenantPatch { weight, ..Default::default() },
         etag,
     }
 }
@@ -62,10 +60,8 @@ fn an_update_changes_what_it_names_and_the_etag() {
     assert_eq!(after.uid, before.uid);
     let quota = Quota { dags_max: 1, ..before.tenant.quota };
     let only_quota = Command::UpdateTenant {
-        notes: Default::default(),
         id: tenant_id("acme"),
-        weight: None,
-        quota: Some(quota.into()),
+        patch: snic_domain::TenantPatch { quota: Some(quota.into()), ..Default::default() },
         etag: None,
     };
     let last = view(world.ask(only_quota));
@@ -213,10 +209,8 @@ fn rule(id: &str, dag_name: &str) -> Rule {
 fn everything_that_a_tenant_can_make_more_of_has_a_quota() {
     let mut world = World::new();
     let set = |quota: Quota| Command::UpdateTenant {
-        notes: Default::default(),
         id: tenant_id("acme"),
-        weight: None,
-        quota: Some(quota.into()),
+        patch: snic_domain::TenantPatch { quota: Some(quota.into()), ..Default::default() },
         etag: None,
     };
     let tight = Quota { nt_types_max: 1, rules_max: 1, operations_max: 2, ..tenant("acme").quota };
@@ -258,10 +252,8 @@ fn memory_is_counted_once_for_all_dags_of_a_tenant() {
     assert_eq!(world.tenant("acme").usage.memory, page);
     let quota = Quota { memory_max: page, ..tenant("acme").quota };
     let set = Command::UpdateTenant {
-        notes: Default::default(),
         id: tenant_id("acme"),
-        weight: None,
-        quota: Some(quota.into()),
+        patch: snic_domain::TenantPatch { quota: Some(quota.into()), ..Default::default() },
         etag: None,
     };
     world.ask(set).expect("valid");

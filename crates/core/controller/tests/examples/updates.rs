@@ -246,10 +246,8 @@ fn an_update_is_not_taken_back_beyond_the_quota() {
     let quota = Quota { bandwidth_max: Bandwidth::from_gbps(6), ..Quota::default() };
     let (id, weight, etag) = (tenant_id("acme"), None, None);
     let lower = Command::UpdateTenant {
-        notes: Default::default(),
         id,
-        weight,
-        quota: Some(quota.into()),
+        patch: snic_domain::TenantPatch { weight, quota: Some(quota.into()), ..Default::default() },
         etag,
     };
     world.ask(lower).expect("what it has is within it");

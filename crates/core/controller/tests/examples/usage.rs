@@ -102,10 +102,8 @@ fn binding(like: &str, number: u8) -> BindingSpec {
 fn memory_quota(name: &str, memory_max: ByteSize) -> Command {
     let quota = Quota { memory_max, ..tenant(name).quota };
     Command::UpdateTenant {
-        notes: Default::default(),
         id: tenant_id(name),
-        weight: None,
-        quota: Some(quota.into()),
+        patch: snic_domain::TenantPatch { quota: Some(quota.into()), ..Default::default() },
         etag: None,
     }
 }

@@ -136,7 +136,8 @@ impl Churn {
                 id,
                 weight,
                 quota: Quota::default(),
-                notes: Default::default()
+                notes: Default::default(),
+                project: None
             })));
             let until = now + exponential(&mut churn.rng, 5.0);
             churn.members.push(Member {

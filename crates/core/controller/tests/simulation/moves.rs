@@ -41,7 +41,16 @@ fn take_next_steps(world: &mut World, time: Duration) {
 fn fill(world: &mut World) {
     let quota = Quota { bandwidth_max: Bandwidth::from_gbps(1_000), ..Quota::default() };
     let id = TenantId::new("t0").expect("a label");
-    ask(world, Command::CreateTenant(Tenant { id, weight: 1, quota, notes: Default::default() }));
+    ask(
+        world,
+        Command::CreateTenant(Tenant {
+            id,
+            weight: 1,
+            quota,
+            notes: Default::default(),
+            project: None,
+        }),
+    );
     for nt in CATALOGUE.nts.iter().cloned() {
         ask(world, Command::CreateNtType(nt));
     }

@@ -233,6 +233,7 @@ impl Run {
                 weight,
                 quota,
                 notes: Default::default(),
+                project: None,
             }));
             self.weights.set(&self.world.controller, &id, weight);
         }
@@ -437,10 +438,8 @@ impl Run {
         self.book.keeps(&self.world.controller, &id);
         let quota = quota.map(QuotaPatch::from);
         let command = Command::UpdateTenant {
-            notes: Default::default(),
             id: id.clone(),
-            weight,
-            quota,
+            patch: snic_domain::TenantPatch { weight, quota, ..Default::default() },
             etag: None,
         };
         self.world.note(format_args!("{command:?}"));

@@ -54,6 +54,7 @@ fn set_up(world: &mut World) {
                 weight: 1,
                 quota,
                 notes: Default::default(),
+                project: None,
             }),
         );
         let nt = NtTypeId::new(nt).expect("a label");

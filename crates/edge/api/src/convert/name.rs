@@ -5,8 +5,8 @@
 use std::str::FromStr;
 
 use snic_domain::{
-    BitstreamId, CardId, DagName, InvalidId, NtTypeId, OperationId, RegionId, RuleId, TenantId,
-    limits,
+    BitstreamId, CardId, DagName, InvalidId, NtTypeId, OperationId, ProjectId, RegionId, RuleId,
+    TenantId, limits,
 };
 
 use super::FieldProblem;
@@ -115,6 +115,17 @@ fn parent<'a, N: ResourceName<'a>>(field: &str, text: &'a str) -> Result<Option<
     }
 }
 
+/// Parses `projects/{project}`.
+///
+/// # Errors
+/// [`FieldProblem`] if it is missing or malformed.
+pub fn project(field: &str, text: &str) -> Result<ProjectId> {
+    let id = text.strip_prefix("projects/").ok_or_else(|| {
+        FieldProblem::name(field, format_args!("{text:.80?} is not projects/<name>"))
+    })?;
+    ProjectId::new(id).map_err(|error| FieldProblem::name(field, error))
+}
+
 /// Parses `tenants/{tenant}`, or `tenants/-` for all.
 ///
 /// # Errors
@@ -156,6 +167,11 @@ pub fn of_region(card: &CardId, region: RegionId) -> String {
 /// The name of a tenant.
 pub fn of_tenant(id: &TenantId) -> String {
     format!("tenants/{id}")
+}
+
+/// The name of a project.
+pub fn of_project(id: &ProjectId) -> String {
+    format!("projects/{id}")
 }
 
 /// The name of a rule.

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use prost_types::FieldMask;
 use snic_domain::limits::TENANT_WEIGHT_MAX;
 use snic_domain::{
-    Bandwidth, ByteSize, MonthBudget, Quota, QuotaPatch, Tenant, TenantId, TenantPatch,
+    Bandwidth, ByteSize, MonthBudget, ProjectChange, ProjectId, Quota, QuotaPatch, Tenant,
+    TenantId, TenantPatch,
 };
 
 use super::mask::Mask;
-use super::{FieldProblem, Problems, notes};
+use super::{FieldProblem, Problems, name, notes};
 use crate::error::ApiError;
 use crate::v1;
 
@@ -33,6 +34,7 @@ const SETTABLE: &[&str] = &[
     "quota.month_budget_micros",
     "labels",
     "description",
+    "project",
 ];
 
 /// Converts a new tenant.
@@ -44,10 +46,16 @@ pub fn tenant(id: TenantId, tenant: Option<&v1::Tenant>) -> Result<Tenant, ApiEr
     let quota = tenant.and_then(|tenant| tenant.quota).unwrap_or_default();
     let (labels, description) =
         tenant.map_or((&NO_LABELS, ""), |tenant| (&tenant.labels, &tenant.description));
+    let project = project(tenant.map_or("", |tenant| &tenant.project))?;
     let mut problems = Problems::default();
     let notes = notes::notes(&mut problems, "tenant", labels, description);
     problems.finish()?;
-    Ok(Tenant { id, weight, quota: bounds(quota, Quota::default()), notes })
+    Ok(Tenant { id, weight, quota: bounds(quota, Quota::default()), notes, project })
+}
+
+/// An empty name stands for none.
+fn project(text: &str) -> Result<Option<ProjectId>, FieldProblem> {
+    (!text.is_empty()).then(|| name::project("tenant.project", text)).transpose()
 }
 
 /// Zero stands for 1.
@@ -113,7 +121,12 @@ pub fn patch(tenant: &v1::Tenant, mask: Option<&FieldMask>) -> Result<TenantPatc
     let noted = (&tenant.labels, tenant.description.as_str());
     let notes = notes::patch(&mut problems, "tenant", &mask, noted);
     problems.finish()?;
-    Ok(TenantPatch { weight, quota: (quota != QuotaPatch::default()).then_some(quota), notes })
+    let quota = (quota != QuotaPatch::default()).then_some(quota);
+    let project = match mask.has("project", !tenant.project.is_empty()) {
+        true => ProjectChange::from(project(&tenant.project)?),
+        false => ProjectChange::Keep,
+    };
+    Ok(TenantPatch { weight, quota, notes, project })
 }
 
 /// Converts a quota; every limit is set but a budget that is none.

@@ -7,8 +7,8 @@ use rstest::rstest;
 use snic_domain::{
     Area, Bandwidth, BitstreamId, ByteSize, CardAffinity, CardId, Cycles, DagId, DagName, DagSpec,
     Edge, FormPreference, Instance, Mapping, Match, MemoryTraffic, MonthBudget, Node, NodeId,
-    NtType, NtTypeId, Prefix, Quota, RegionId, RegionKind, Rule, RuleId, Slot, Stage, Tenant,
-    TenantId, Traffic, VirtualChain,
+    NtType, NtTypeId, Prefix, ProjectChange, ProjectId, Quota, RegionId, RegionKind, Rule, RuleId,
+    Slot, Stage, Tenant, TenantId, Traffic, VirtualChain,
 };
 use tonic_types::StatusExt as _;
 
@@ -291,6 +291,25 @@ fn a_mask_names_known_paths() {
 }
 
 #[test]
+fn a_tenant_joins_and_leaves_a_project() {
+    let of = |project: &str| v1::Tenant { project: project.into(), ..Default::default() };
+    let red = ProjectId::new("red").expect("a name");
+    let made = tenant::tenant(tenant_id("acme"), Some(&of("projects/red"))).expect("valid");
+    assert_eq!(made.project, Some(red.clone()));
+    let patch = |project: &str, mask: Option<&FieldMask>| {
+        tenant::patch(&of(project), mask).expect("valid").project
+    };
+    assert_eq!(patch("projects/red", None), ProjectChange::Join(red));
+    assert_eq!(patch("", None), ProjectChange::Keep, "nothing is said");
+    assert_eq!(patch("", Some(&paths(&["project"]))), ProjectChange::Leave);
+    assert_eq!(patch("projects/red", Some(&paths(&["weight"]))), ProjectChange::Keep);
+    for wrong in ["red", "projects/", "projects/a/b", "tenants/red"] {
+        let failure = tenant::tenant(tenant_id("acme"), Some(&of(wrong))).expect_err(wrong);
+        assert_eq!(fields(failure), ["tenant.project"], "{wrong}");
+    }
+}
+
+#[test]
 fn a_tenant_has_defaults() {
     let made = tenant::tenant(tenant_id("acme"), None).expect("valid");
     assert_eq!(
@@ -299,7 +318,8 @@ fn a_tenant_has_defaults() {
             id: tenant_id("acme"),
             weight: 1,
             quota: Quota::default(),
-            notes: Default::default()
+            notes: Default::default(),
+            project: None
         }
     );
     let heavy = v1::Tenant { weight: 1_001, ..Default::default() };

@@ -219,9 +219,10 @@ impl Fleet {
             }
             FleetCommand::GetRebalance => self.get_rebalance(),
             FleetCommand::EndRebalance => self.end_rebalance(turn, step),
-            FleetCommand::SetPolicies { files, promises, etag } => {
-                self.set_policies(turn, (files, promises), etag.as_deref(), step)
+            FleetCommand::SetPolicies { files, promises, budgets, etag } => {
+                self.set_policies(turn, (files, promises, budgets), etag.as_deref(), step)
             }
+            FleetCommand::NoteSpending(notes) => self.note_spending(turn, &notes, step),
             FleetCommand::GetPolicies => Ok(self.get_policies()),
             FleetCommand::GetFleet => Ok(FleetReply::Fleet(self.counts())),
             FleetCommand::GetHostStates => {

@@ -142,6 +142,7 @@ impl Fleet {
         let dag = valid(&name.tenant, &spec)?;
         self.check_bandwidth(&spec, Bandwidth::ZERO)?;
         self.tenants.admit(&name.tenant, FleetUsage::default(), self.usage_of(&dag))?;
+        self.check_budgets(turn, &name.tenant)?;
         let record = FleetDagRecord {
             name,
             spec,
@@ -218,6 +219,9 @@ impl Fleet {
         self.check_bandwidth(&spec, entry.of().spec.bandwidth)?;
         let usage = self.usage_of(&dag);
         self.tenants.admit(&name.tenant, entry.usage, usage)?;
+        if usage.bandwidth > entry.usage.bandwidth {
+            self.check_budgets(turn, &name.tenant)?;
+        }
         let changed = FleetDagRecord { spec, refusals: Vec::new(), ..entry.of().clone() };
         let choice = self.choose_change(&changed, &dag).map_err(Denied::NoPlace)?;
         if turn.is_dry {

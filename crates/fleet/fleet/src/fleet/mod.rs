@@ -5,6 +5,7 @@
 
 mod affinities;
 mod attachments;
+mod budgets;
 mod commands;
 mod dags;
 mod drains;

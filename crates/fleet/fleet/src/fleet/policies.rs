@@ -4,7 +4,7 @@
 //! some beats, until it says so: a host that was away or lost an order catches up, and a leader that has just begun sends
 //! only what differs.
 
-use snic_domain::{Bandwidth, DagSpec};
+use snic_domain::{Bandwidth, BudgetPolicy, DagSpec};
 
 use super::{Fleet, RequestContext};
 use crate::HostId;
@@ -27,7 +27,7 @@ impl Fleet {
     pub(super) fn set_policies(
         &mut self,
         turn: &RequestContext,
-        (files, promises): (PolicyFiles, PromiseLimits),
+        (files, promises, budgets): (PolicyFiles, PromiseLimits, BudgetPolicy),
         etag: Option<&str>,
         step: &mut FleetStep,
     ) -> Result<FleetReply, Denied> {
@@ -51,7 +51,7 @@ impl Fleet {
             meta = before.meta;
             meta.change(turn.now);
         }
-        let record = PoliciesRecord { files, promises, number, meta };
+        let record = PoliciesRecord { files, promises, budgets, number, meta };
         let record = match self.policies.take() {
             Some(mut of) => {
                 *of.value_mut() = record;

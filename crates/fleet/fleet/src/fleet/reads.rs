@@ -63,12 +63,8 @@ impl Fleet {
         let is_mine = |of: &TenantId| turn.tenant.as_ref().is_none_or(|tenant| tenant == of);
         let is_operator = turn.tenant.is_none();
         match name {
-            FleetName::Tenant(id) if is_mine(id) => {
-                self.tenants.tenant_view(id, self.capacity).map(FleetItem::Tenant)
-            }
-            FleetName::Project(id) if is_operator => {
-                self.tenants.project_view(id).map(FleetItem::Project)
-            }
+            FleetName::Tenant(id) if is_mine(id) => self.tenant_item(id),
+            FleetName::Project(id) if is_operator => self.project_item(id),
             FleetName::Nt(id) => {
                 let nt = self.inventory.catalogue().nt(id)?;
                 let is_seen = turn.tenant.as_ref().is_none_or(|tenant| nt.is_visible_to(tenant));

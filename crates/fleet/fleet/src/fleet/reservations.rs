@@ -235,6 +235,7 @@ impl Fleet {
         // What is reserved is promised as soon as a DAG takes it, so it must be within the quota already.
         let all = FleetUsage { bandwidth, ..FleetUsage::default() };
         self.tenants.admit(&tenant, FleetUsage::default(), all)?;
+        self.check_budgets(turn, &tenant)?;
         let name = (tenant.clone(), id);
         if self.reservations.get(&name).is_some() {
             return Err(Denied::Exists(FleetName::Reservation(tenant, id).to_string()));

@@ -8,14 +8,12 @@ use snic_domain::{
 };
 
 use super::{Fleet, RequestContext};
-use crate::ProjectId;
 use crate::journal::FleetStep;
-use crate::protocol::{
-    Denied, FleetItem, FleetName, FleetReply, FleetUsage, OrderKind, ProjectChange,
-};
+use crate::protocol::{Denied, FleetName, FleetReply, FleetUsage, OrderKind};
 use crate::records::{
     FleetTenantRecord, ProjectRecord, RecordMeta, Versioned, project_key, tenant_key,
 };
+use crate::{ProjectChange, ProjectId};
 
 /// Most tenants of the fleet, and most projects: so many have a number on a card.
 const TENANTS_MAX: usize = 65_535;
@@ -59,18 +57,32 @@ impl Fleet {
         }
         let meta = RecordMeta::new(self.journal.next_serial(), turn.now);
         let number = meta.serial;
-        let record = FleetTenantRecord { tenant, project, number, is_leaving: false, meta };
+        let (spending, is_leaving) = (None, false);
+        let mut record = FleetTenantRecord {
+            tenant,
+            project,
+            number,
+            spending,
+            is_burst_off: false,
+            is_leaving,
+            meta,
+        };
+        record.is_burst_off = self.burst_is_off(turn, &record);
         self.put_tenant(Versioned::new(record), step);
         self.tenant_reply(&id)
     }
 
-    fn put_tenant(&mut self, record: Versioned<FleetTenantRecord>, step: &mut FleetStep) {
+    pub(super) fn put_tenant(
+        &mut self,
+        record: Versioned<FleetTenantRecord>,
+        step: &mut FleetStep,
+    ) {
         step.put(tenant_key(&record.value().tenant.id), record.bytes());
         self.tenants.put_tenant(record);
     }
 
     fn tenant_reply(&self, id: &TenantId) -> Result<FleetReply, Denied> {
-        let item = self.tenants.tenant_view(id, self.capacity).map(FleetItem::Tenant);
+        let item = self.tenant_item(id);
         let item = item.ok_or_else(|| Denied::NotFound(format!("tenants/{id}")))?;
         Ok(FleetReply::Item(Box::new(item)))
     }
@@ -89,11 +101,7 @@ impl Fleet {
             return Err(Denied::Leaving(id.clone()));
         }
         patch.weight.map_or(Ok(()), check_weight)?;
-        let project = match project {
-            ProjectChange::Keep => new.value().project.clone(),
-            ProjectChange::Leave => None,
-            ProjectChange::Join(project) => Some(project),
-        };
+        let project = project.apply(new.value().project.as_ref());
         if let Some(project) =
             project.as_ref().filter(|of| new.value().project.as_ref() != Some(of))
         {
@@ -107,14 +115,19 @@ impl Fleet {
         record.tenant.weight = patch.weight.unwrap_or(record.tenant.weight);
         record.tenant.quota = patch.quota.unwrap_or_default().apply(record.tenant.quota);
         record.tenant.notes = patch.notes.apply(&record.tenant.notes);
+        if record.tenant.quota.month_budget.is_unlimited() {
+            record.spending = None;
+        }
         record.number = self.journal.next_serial();
         record.meta.change(turn.now);
+        let off = self.burst_is_off(turn, new.value());
+        new.value_mut().is_burst_off = off;
         self.put_tenant(new, step);
         self.send_to_hosts(id, step);
         self.tenant_reply(id)
     }
 
-    fn send_to_hosts(&mut self, id: &TenantId, step: &mut FleetStep) {
+    pub(super) fn send_to_hosts(&mut self, id: &TenantId, step: &mut FleetStep) {
         let Some(tenant) = self.tenants.on_hosts(id) else { return };
         let hosts = self.hosts.iter().filter(|(_, host)| host.has_tenant(id));
         for host in hosts.map(|(host, _)| host.clone()).collect::<Vec<_>>() {
@@ -138,20 +151,20 @@ impl Fleet {
             return Ok(FleetReply::Done);
         }
         let meta = RecordMeta::new(self.journal.next_serial(), turn.now);
-        let record = Versioned::new(ProjectRecord { project: project.clone(), quota, meta });
-        self.put_project(record, step)
+        let (of, spending) = (project.clone(), None);
+        let record = Versioned::new(ProjectRecord { project: of, quota, spending, meta });
+        self.put_project(record, step);
+        Ok(self.project_reply(&project))
     }
 
-    fn put_project(
-        &mut self,
-        record: Versioned<ProjectRecord>,
-        step: &mut FleetStep,
-    ) -> Result<FleetReply, Denied> {
-        let project = record.value().project.clone();
-        step.put(project_key(&project), record.bytes());
+    pub(super) fn put_project(&mut self, record: Versioned<ProjectRecord>, step: &mut FleetStep) {
+        step.put(project_key(&record.value().project), record.bytes());
         self.tenants.put_project(record);
-        let item = self.tenants.project_view(&project).map(FleetItem::Project);
-        Ok(item.map_or(FleetReply::Done, |item| FleetReply::Item(Box::new(item))))
+    }
+
+    fn project_reply(&self, project: &ProjectId) -> FleetReply {
+        let item = self.project_item(project);
+        item.map_or(FleetReply::Done, |item| FleetReply::Item(Box::new(item)))
     }
 
     pub(super) fn update_project(
@@ -168,8 +181,12 @@ impl Fleet {
         }
         let record = new.value_mut();
         record.quota = quota.apply(record.quota);
+        if record.quota.month_budget.is_unlimited() {
+            record.spending = None;
+        }
         record.meta.change(turn.now);
-        self.put_project(new, step)
+        self.put_project(new, step);
+        Ok(self.project_reply(project))
     }
 
     pub(super) fn delete_project(

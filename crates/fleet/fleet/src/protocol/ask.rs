@@ -4,14 +4,14 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use snic_domain::{
-    Bandwidth, Bitstream, BitstreamId, DagName, DagPatch, DagSpec, NtType, NtTypeId, Quota,
-    QuotaPatch, Tenant, TenantId, TenantPatch, VmId,
+    Bandwidth, Bitstream, BitstreamId, BudgetPolicy, DagName, DagPatch, DagSpec, NtType, NtTypeId,
+    Quota, QuotaPatch, Tenant, TenantId, TenantPatch, VmId,
 };
 
-use super::PolicyFiles;
+use super::{PolicyFiles, SpendingNote};
 use crate::placement::{CardConstraints, CardPolicy, HostSpec, PromiseLimits};
 use crate::request_id::RequestId;
-use crate::{HostId, ProjectId, RackId, ZoneId};
+use crate::{HostId, ProjectChange, ProjectId, RackId, ZoneId};
 
 /// A request of a tenant or an operator. Rights were checked before.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -110,18 +110,6 @@ impl fmt::Display for DrainArea {
     }
 }
 
-/// Change of a tenant's project.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ProjectChange {
-    /// It stays as it is.
-    #[default]
-    Keep,
-    /// It is in none.
-    Leave,
-    /// It is in this one.
-    Join(ProjectId),
-}
-
 /// Needs of a machine beside virtual functions.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MachineNeeds {
@@ -218,11 +206,16 @@ pub enum FleetCommand {
         files: PolicyFiles,
         /// Limits of promises in them: hosts refuse more, so nothing more is placed there.
         promises: PromiseLimits,
+        /// Budgets in them.
+        #[serde(default)]
+        budgets: BudgetPolicy,
         /// As it was read.
         etag: Option<String>,
     },
     /// The policy files, and on which hosts they are in force.
     GetPolicies,
+    /// Says what was spent of budgets: projects before their tenants. At most [`super::SPENDING_NOTES_MAX`].
+    NoteSpending(Vec<SpendingNote>),
     /// Places a DAG.
     CreateDag(NewFleetDag),
     /// Places several DAGs of the caller, in their order: all of them or none. At most [`BATCH_DAGS_MAX`].
@@ -321,6 +314,7 @@ impl FleetCommand {
             | Self::Rebalance { .. }
             | Self::EndRebalance
             | Self::SetPolicies { .. }
+            | Self::NoteSpending(_)
             | Self::CreateDag(_)
             | Self::CreateDags(_)
             | Self::UpdateDag { .. }

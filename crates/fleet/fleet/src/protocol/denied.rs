@@ -136,6 +136,38 @@ pub enum Denied {
     /// The project's quota.
     #[error("project {0}: {1}")]
     ProjectQuota(ProjectId, OverQuota),
+    /// The tenant has spent its budget of the month.
+    #[error(
+        "tenants/{tenant} has spent {spent} this month, and its budget is {budget}: it gets no new DAGs, machines or \
+         bandwidth until the next month (UTC), or until an operator raises its month_budget; what it has stays, with its \
+         promises"
+    )]
+    TenantBudget {
+        tenant: TenantId,
+        /// The budget, with its currency.
+        budget: String,
+        /// Money spent, with its currency.
+        spent: String,
+        /// First second of the next month since 1970; 0 where that is not known.
+        until: u64,
+    },
+    /// The tenants of the project have spent its budget of the month. How much that is, is not every tenant's business.
+    #[error(
+        "projects/{project} has spent its budget of this month: its tenants get no new DAGs, machines or bandwidth until the \
+         next month (UTC), or until an operator raises its month_budget; what they have stays, with its promises"
+    )]
+    ProjectBudget {
+        project: ProjectId,
+        /// First second of the next month since 1970; 0 where that is not known.
+        until: u64,
+    },
+    /// Nobody knows what was spent of a budget.
+    #[error(
+        "what {0} has spent of its budget this month is unknown, for the fleet's leader has no prices any more: there are no new \
+         DAGs, machines or bandwidth until an operator puts its prices.toml back, or takes the month_budget away; what there \
+         is stays, with its promises"
+    )]
+    BudgetUnknown(String),
     /// No card has room.
     #[error("{0}")]
     NoPlace(Box<PlacementRefused>),

@@ -4,6 +4,7 @@ mod ask;
 mod denied;
 mod host;
 mod reply;
+mod spending;
 
 use serde::{Deserialize, Serialize};
 use snic_domain::{DagAttachments, DagName};
@@ -15,7 +16,7 @@ use crate::{FleetCard, HostId, ZoneId};
 pub use crate::request_id::RequestId;
 pub use ask::{
     BATCH_DAGS_MAX, DrainArea, FleetAsk, FleetCommand, FleetList, FleetName, LIST_MAX,
-    MACHINE_DAGS_MAX, MachineNeeds, NewFleetDag, ProjectChange,
+    MACHINE_DAGS_MAX, MachineNeeds, NewFleetDag,
 };
 pub use denied::{Denied, OverQuota, StoreRefusal};
 pub use host::{
@@ -28,6 +29,7 @@ pub use reply::{
     FoundHosts, HostCondition, LoadRange, PlacedDag, PlannedMove, RebalanceOutcome,
     RebalanceProgress, StayReason,
 };
+pub use spending::{Budgeted, FleetSpending, SPENDING_NOTES_MAX, SpendingNote, SpendingView};
 
 /// A leader's term: the revision at which its election key was created. A later leader has a larger one.
 #[derive(

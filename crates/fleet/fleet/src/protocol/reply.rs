@@ -8,7 +8,7 @@ use snic_domain::{
     Timestamp,
 };
 
-use super::{DrainArea, FleetName, PolicyFiles, StoreRefusal};
+use super::{DrainArea, FleetName, PolicyFiles, SpendingView, StoreRefusal};
 use crate::dag_records::{FleetDagRecord, RecordMeta, ReservedFunctions, Unplaced};
 use crate::placement::{CardConstraints, CardPolicy, Constraint, HostSpec, RankedHost};
 use crate::{FleetCard, HostId, ProjectId, RackId, ZoneId};
@@ -40,6 +40,12 @@ pub struct FleetTenant {
     /// Project whose quota it shares, too.
     pub project: Option<ProjectId>,
     pub usage: FleetUsage,
+    /// Money that it has spent of its budget; `None` without one, and before it was looked at.
+    #[serde(default)]
+    pub spending: Option<SpendingView>,
+    /// Its budget or its project's is spent, and hosts give its DAGs their promises and no more.
+    #[serde(default)]
+    pub is_burst_off: bool,
     /// Its largest part of bandwidth or area of all cards, divided by its weight, in thousand-millionths.
     pub dominant_share_ppb: u64,
     /// It is being deleted with all that it owns.
@@ -51,10 +57,13 @@ pub struct FleetTenant {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetProject {
     pub project: ProjectId,
-    /// Quota that its tenants have together: of it `dags_max` and `bandwidth_max` count.
+    /// Quota that its tenants have together: of it `dags_max`, `bandwidth_max` and `month_budget` count.
     pub quota: Quota,
     /// Sum of their usage.
     pub usage: FleetUsage,
+    /// Money that they have spent of its budget; `None` without one, and before it was looked at.
+    #[serde(default)]
+    pub spending: Option<SpendingView>,
     /// When it was made and changed.
     pub meta: RecordMeta,
 }

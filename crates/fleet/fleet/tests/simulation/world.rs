@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
 use snic_domain::{
-    Bandwidth, BitstreamId, CardId, DagName, DagPatch, Quota, QuotaPatch, Tenant, TenantId,
-    TenantPatch, Timestamp,
+    Bandwidth, BitstreamId, BudgetPolicy, CardId, DagName, DagPatch, Quota, QuotaPatch, Tenant,
+    TenantId, TenantPatch, Timestamp,
 };
 use snic_etcd::election::{Candidate, ElectionEffect, ElectionEvent, ElectionSettings, Term};
 use snic_etcd::model::{EtcdModel, NetworkFault};
@@ -14,11 +14,13 @@ use snic_etcd::{Answer, Failed, Record, Refusal, Request, Revision, Watch, Watch
 use snic_fleet::placement::{CardConstraints, CardPolicy, Inventory, PromiseLimits};
 use snic_fleet::protocol::{
     Denied, DrainArea, FleetAsk, FleetCall, FleetCommand, FleetEffect, FleetEvent, FleetName,
-    FleetNotice, FleetReply, HostOrder, HostReport, MachineNeeds, NewFleetDag, ProjectChange,
-    Provisions, RequestId,
+    FleetNotice, FleetReply, HostOrder, HostReport, MachineNeeds, NewFleetDag, Provisions,
+    RequestId,
 };
 use snic_fleet::records::{FleetDagRecord, POLICIES, PlaceRecord, PoliciesRecord, Versioned};
-use snic_fleet::{AgentEvent, FleetCard, FleetSettings, HostId, ProjectId, Replica, ServeRefused};
+use snic_fleet::{
+    AgentEvent, FleetCard, FleetSettings, HostId, ProjectChange, ProjectId, Replica, ServeRefused,
+};
 
 use crate::book::Book;
 use crate::host::{Begun, SimHost};
@@ -312,7 +314,7 @@ impl World {
                 bandwidth_max: Bandwidth::from_gbps(150),
                 ..Quota::default()
             };
-            let tenant = Tenant { id, weight: 1, quota, notes: Default::default() };
+            let tenant = Tenant { id, weight: 1, quota, notes: Default::default(), project: None };
             commands.push(FleetCommand::CreateTenant { tenant, project: None });
         }
         for number in 0..self.plan.hosts {
@@ -405,7 +407,9 @@ impl World {
             let files = [("fairness.toml".to_owned(), format!("# {number}\n"))].into();
             let ingress_percent = [100, 60, 80][number];
             let promises = PromiseLimits { ingress_percent, ..PromiseLimits::default() };
-            self.client(None, FleetCommand::SetPolicies { files, promises, etag: None }, at);
+            let (budgets, etag) = (BudgetPolicy::default(), None);
+            let set = FleetCommand::SetPolicies { files, promises, budgets, etag };
+            self.client(None, set, at);
         }
         for number in 0..self.plan.tenants {
             let at = Duration::from_millis(self.rng.below(seconds * 1_000) as u64);

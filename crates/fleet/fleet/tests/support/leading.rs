@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use snic_domain::{BitstreamId, DagAttachments, DagName, Quota, Tenant, TenantId, Timestamp};
+use snic_domain::{
+    BitstreamId, DagAttachments, DagName, MonthBudget, Quota, Tenant, TenantId, Timestamp,
+};
 use snic_etcd::model::EtcdModel;
 use snic_etcd::{Answer, Operation, Record, Request, Revision, Transaction};
 use snic_fleet::placement::{CardConstraints, CardPolicy, HostSpec};
@@ -46,6 +48,8 @@ pub struct Fleet {
     pub is_dry: bool,
     /// Weights of tenants that hosts were given.
     pub weights: BTreeMap<TenantId, u32>,
+    /// Budgets of tenants as hosts have heard them.
+    pub budgets: BTreeMap<TenantId, MonthBudget>,
     pub now: Duration,
     /// Numbers of bitstreams that hosts are to have.
     pub told: BTreeMap<BitstreamId, u64>,
@@ -75,7 +79,7 @@ impl Fleet {
         let Ok(Answer::Committed(created)) = answer else { panic!("{answer:?}") };
         let replica = Replica::new(settings);
         let (agents, replies) = (BTreeMap::new(), BTreeMap::new());
-        let (later, weights) = (Vec::new(), BTreeMap::new());
+        let (later, weights, budgets) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
         let mut fleet = Self {
             replica,
             etcd,
@@ -90,6 +94,7 @@ impl Fleet {
             full: BTreeSet::new(),
             is_dry: false,
             weights,
+            budgets,
             now: Duration::ZERO,
             told: BTreeMap::new(),
             moved: Vec::new(),
@@ -104,7 +109,7 @@ impl Fleet {
         for id in ["acme", "beta"] {
             let quota = Quota { dags_max: 10, ..Quota::default() };
             let (id, notes) = (tenant(id), Default::default());
-            let tenant = Tenant { id, weight: 1, quota, notes };
+            let tenant = Tenant { id, weight: 1, quota, notes, project: None };
             fleet.operator(FleetCommand::CreateTenant { tenant, project: None });
         }
         for nt in &catalogue().nt_types {
@@ -190,6 +195,7 @@ impl Fleet {
                 }
                 AgentEffect::Serve { name, place, tenant, changes, .. } => {
                     self.weights.insert(tenant.of.id.clone(), tenant.of.weight);
+                    self.budgets.insert(tenant.of.id.clone(), tenant.of.quota.month_budget);
                     let PlaceRecord { card, serial, mapping, reservation } = *place;
                     let card = card.card;
                     self.choices.insert(serial, Box::new(HostChoice { mapping, reservation }));
@@ -207,7 +213,10 @@ impl Fleet {
                     }
                 }
                 AgentEffect::Provide { bitstreams, tenants, .. } => {
-                    self.weights.extend(tenants.into_iter().map(|of| (of.of.id, of.of.weight)));
+                    for of in tenants.into_iter().map(|of| of.of) {
+                        self.weights.insert(of.id.clone(), of.weight);
+                        self.budgets.insert(of.id, of.quota.month_budget);
+                    }
                     let numbers = bitstreams.into_iter().map(|of| (of.of.id, of.number));
                     let numbers: BTreeMap<BitstreamId, u64> = numbers.collect();
                     self.told.extend(numbers.clone());

@@ -18,6 +18,8 @@ mod usage;
 mod usage_room;
 mod watching;
 
+pub(crate) use usage::SpendingLevels;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +43,7 @@ use tokio::sync::watch;
 use tonic::Status;
 
 use crate::asking::LeaderClient;
+use crate::budgets::ReplicaPrices;
 use crate::calls::{HostCalls, Parts as Answer};
 use crate::error::of_denied;
 use crate::history::History;
@@ -67,6 +70,8 @@ pub(crate) struct Parts {
     pub links: Arc<HostLinks>,
     pub calls: Arc<HostCalls>,
     pub images: Arc<KeptImages>,
+    /// Prices of what budgets are spent on.
+    pub prices: ReplicaPrices,
     pub upload_check: UploadCheck,
     pub address: String,
     /// Source of what watches begin with.

@@ -65,8 +65,8 @@ impl PolicyService for Services {
         let AdmissionPolicy { ingress_percent, dag_bandwidth_max, idle_tasks: _ } =
             settings.admission;
         let promises = PromiseLimits { ingress_percent, dag_bandwidth_max };
-        let etag = etag(&wanted.etag);
-        let command = FleetCommand::SetPolicies { files, promises, etag };
+        let (budgets, etag) = (settings.budgets, etag(&wanted.etag));
+        let command = FleetCommand::SetPolicies { files, promises, budgets, etag };
         let repeat = repeat_of(&request_id)?;
         self.propose(&caller, repeat, validate_only, command).await?;
         let policies = Some(self.policies(&caller).await?);

@@ -6,11 +6,11 @@ use snic_api::fleet_v1 as wire_v1;
 use snic_api::fleet_v1::project_service_server::ProjectService;
 use snic_api::page::{PageRequest, Query};
 use snic_api::v1::ErrorReason;
-use snic_domain::{Bandwidth, Quota, QuotaPatch, TenantPatch};
-use snic_fleet::ProjectId;
+use snic_domain::{Bandwidth, MonthBudget, Quota, QuotaPatch, TenantPatch};
 use snic_fleet::protocol::{
-    FleetCommand, FleetItem, FleetList, FleetName, FleetProject, FleetReply, ProjectChange,
+    FleetCommand, FleetItem, FleetList, FleetName, FleetProject, FleetReply,
 };
+use snic_fleet::{ProjectChange, ProjectId};
 use snic_front::fields::{etag, repeat_of};
 use snic_front::gate::caller;
 use tonic::{Request, Response};
@@ -25,14 +25,6 @@ fn of_item(item: FleetItem) -> Result<FleetProject, ApiError> {
     }
 }
 
-/// Id of a project from its name, `projects/{project}`.
-fn project(field: &str, text: &str) -> Result<ProjectId, ApiError> {
-    let id = text.strip_prefix("projects/").ok_or_else(|| {
-        FieldProblem::name(field, format_args!("{text:.80?} is not projects/<name>"))
-    })?;
-    Ok(ProjectId::new(id).map_err(|error| FieldProblem::name(field, error))?)
-}
-
 /// The limits that are set.
 fn limits(of: &wire_v1::Project) -> Result<QuotaPatch, ApiError> {
     let bandwidth_max = of.bandwidth_max_bps.map(Bandwidth::from_bps);
@@ -42,7 +34,9 @@ fn limits(of: &wire_v1::Project) -> Result<QuotaPatch, ApiError> {
         let field = "project.bandwidth_max_bps";
         return Err(ApiError::in_field(ErrorReason::InvalidField, field, rule));
     }
-    Ok(QuotaPatch { dags_max: of.dags_max, bandwidth_max, ..QuotaPatch::default() })
+    let (dags_max, month_budget) = (of.dags_max, of.month_budget_micros);
+    let month_budget = month_budget.map(MonthBudget::from_micros);
+    Ok(QuotaPatch { dags_max, bandwidth_max, month_budget, ..QuotaPatch::default() })
 }
 
 #[tonic::async_trait]
@@ -56,6 +50,7 @@ impl ProjectService for Services {
         let id = ProjectId::new(&request.project_id)
             .map_err(|error| ApiError::from(FieldProblem::name("project_id", error)))?;
         let quota = limits(&request.project.unwrap_or_default())?.apply(Quota::UNLIMITED);
+        self.check_budget("project", quota.month_budget)?;
         let repeat = repeat_of(&request.request_id)?;
         let name = FleetName::Project(id.clone());
         let command = FleetCommand::CreateProject { project: id, quota };
@@ -69,7 +64,9 @@ impl ProjectService for Services {
         request: Request<wire_v1::GetProjectRequest>,
     ) -> RpcResult<wire_v1::GetProjectResponse> {
         let caller = caller(&request)?;
-        let name = FleetName::Project(project("name", &request.into_inner().name)?);
+        let name = FleetName::Project(
+            name::project("name", &request.into_inner().name).map_err(ApiError::from)?,
+        );
         let found = of_item(self.item(&caller, name).await?)?;
         let project = Some(wire::project(&found));
         Ok(Response::new(wire_v1::GetProjectResponse { project }))
@@ -105,8 +102,9 @@ impl ProjectService for Services {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let wanted = request.project.ok_or_else(|| ApiError::required("project"))?;
-        let id = project("project.name", &wanted.name)?;
+        let id = name::project("project.name", &wanted.name).map_err(ApiError::from)?;
         let (quota, etag) = (limits(&wanted)?, etag(&wanted.etag));
+        self.check_budget("project", quota.month_budget.unwrap_or_default())?;
         let repeat = repeat_of(&request.request_id)?;
         let name = FleetName::Project(id.clone());
         let command = FleetCommand::UpdateProject { project: id, quota, etag };
@@ -121,7 +119,8 @@ impl ProjectService for Services {
     ) -> RpcResult<wire_v1::DeleteProjectResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
-        let name = FleetName::Project(project("name", &request.name)?);
+        let name =
+            FleetName::Project(name::project("name", &request.name).map_err(ApiError::from)?);
         let command = FleetCommand::Delete { name, etag: etag(&request.etag), force: false };
         let repeat = repeat_of(&request.request_id)?;
         self.delete(&caller, repeat, request.allow_missing, command).await?;
@@ -137,7 +136,7 @@ impl ProjectService for Services {
         let tenant = name::tenant("tenant", &request.tenant).map_err(ApiError::from)?;
         let change = match request.project.as_str() {
             "" => ProjectChange::Leave,
-            text => ProjectChange::Join(project("project", text)?),
+            text => ProjectChange::Join(name::project("project", text).map_err(ApiError::from)?),
         };
         let repeat = repeat_of(&request.request_id)?;
         let (patch, etag) = (TenantPatch::default(), None);

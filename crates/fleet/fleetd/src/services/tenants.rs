@@ -4,12 +4,10 @@ use snic_api::convert::{id, name, tenant};
 use snic_api::error::ApiError;
 use snic_api::page::Query;
 use snic_api::v1;
-use snic_api::v1::ErrorReason;
 use snic_api::v1::tenant_service_server::TenantService;
-use snic_domain::{MonthBudget, TenantId};
+use snic_domain::TenantId;
 use snic_fleet::protocol::{
     FleetCommand, FleetItem, FleetList, FleetName, FleetReply, FleetTenant, FleetUsage,
-    ProjectChange,
 };
 use snic_fleet::records::FleetTenantRecord;
 use snic_front::fields::{etag, repeat_of};
@@ -28,16 +26,6 @@ fn of_item(item: FleetItem) -> Result<FleetTenant, ApiError> {
     }
 }
 
-/// # Errors
-/// There is a budget.
-fn check_budget(budget: MonthBudget) -> Result<(), ApiError> {
-    if budget.is_unlimited() {
-        return Ok(());
-    }
-    let text = "a fleet has no budgets: each host counts what its cards serve, and knows nothing of the others; leave it out";
-    Err(ApiError::in_field(ErrorReason::InvalidField, "tenant.quota.month_budget_micros", text))
-}
-
 #[tonic::async_trait]
 impl TenantService for Services {
     async fn create_tenant(
@@ -47,11 +35,12 @@ impl TenantService for Services {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let id = id("tenant_id", &request.tenant_id).map_err(ApiError::from)?;
-        let tenant = tenant::tenant(id, request.tenant.as_ref())?;
-        check_budget(tenant.quota.month_budget)?;
+        let mut tenant = tenant::tenant(id, request.tenant.as_ref())?;
+        self.check_budget("tenant.quota", tenant.quota.month_budget)?;
         let repeat = repeat_of(&request.request_id)?;
         let name = FleetName::Tenant(tenant.id.clone());
-        let command = FleetCommand::CreateTenant { tenant, project: None };
+        let project = tenant.project.take();
+        let command = FleetCommand::CreateTenant { tenant, project };
         if request.validate_only {
             self.propose(&caller, None, true, command).await?;
             return Ok(Response::new(Default::default()));
@@ -99,9 +88,10 @@ impl TenantService for Services {
         let request = request.into_inner();
         let wanted = request.tenant.ok_or_else(|| ApiError::required("tenant"))?;
         let id = name::tenant("tenant.name", &wanted.name).map_err(ApiError::from)?;
-        let patch = tenant::patch(&wanted, request.update_mask.as_ref())?;
-        check_budget(patch.quota.and_then(|quota| quota.month_budget).unwrap_or_default())?;
-        let (project, etag) = (ProjectChange::Keep, etag(&wanted.etag));
+        let mut patch = tenant::patch(&wanted, request.update_mask.as_ref())?;
+        let budget = patch.quota.and_then(|quota| quota.month_budget).unwrap_or_default();
+        self.check_budget("tenant.quota", budget)?;
+        let (project, etag) = (std::mem::take(&mut patch.project), etag(&wanted.etag));
         let name = FleetName::Tenant(id.clone());
         let command = FleetCommand::UpdateTenant { tenant: id, patch, project, etag };
         if request.validate_only {
@@ -129,7 +119,7 @@ impl TenantService for Services {
 
     type WatchTenantsStream = Events<v1::WatchTenantsResponse>;
 
-    /// Watches tenants. Usage is no record of a tenant, and is left out.
+    /// Watches tenants. Usage is no record of a tenant, and is left out with what is spent.
     async fn watch_tenants(
         &self,
         request: Request<v1::WatchTenantsRequest>,
@@ -148,6 +138,8 @@ impl TenantService for Services {
                         tenant: of.tenant,
                         project: of.project,
                         usage: FleetUsage::default(),
+                        spending: None,
+                        is_burst_off: of.is_burst_off,
                         dominant_share_ppb: 0,
                         is_leaving: of.is_leaving,
                         meta: of.meta,

@@ -11,6 +11,7 @@
 
 mod hosts;
 mod merge;
+mod spending;
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -31,6 +32,8 @@ use snic_front::share::{CallerFlow, CallerLevel, Permit};
 use tonic::{Request, Response};
 
 use super::{RpcResult, Services};
+
+pub(crate) use spending::SpendingLevels;
 
 const DAY: u64 = 86_400;
 /// Range of promises where a request names none.

@@ -20,7 +20,7 @@ use snic_bitstream::catalogue::{Catalogue, builtin};
 use snic_bitstream::{build_test, check_upload};
 use snic_domain::{ByteSize, CardModel, CardProfile, Digest, NtType, NtTypeId};
 use snic_fleet::FleetSettings;
-use snic_fleetd::{Elections, FleetServerSettings, METHODS, RunnerSettings, bind};
+use snic_fleetd::{BudgetSettings, Elections, FleetServerSettings, METHODS, RunnerSettings, bind};
 use snic_front::identity::TrustDomain;
 use snic_front::settings::{FrontSettings, TlsSettings};
 use snic_front::uploads::{Upload, UploadCheck, UploadFindings, UploadProblem};
@@ -56,6 +56,8 @@ pub struct Rig {
     folder: tempfile::TempDir,
     /// Where images are, and how long those without a bitstream are kept.
     images: (Blobs, Duration),
+    /// Settings of budgets of replicas that are started later.
+    pub budgets: BudgetSettings,
 }
 
 const KEPT: Duration = Duration::from_secs(3_600);
@@ -99,7 +101,8 @@ impl Rig {
     pub async fn start_with(cluster: Cluster, count: usize, images: (Blobs, Duration)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (authority, replicas) = (authority(), Vec::new());
-        let mut rig = Self { cluster, authority, replicas, folder, images };
+        let budgets = BudgetSettings::default();
+        let mut rig = Self { cluster, authority, replicas, folder, images, budgets };
         for number in 0..count {
             rig.add(number).await;
         }
@@ -136,6 +139,7 @@ impl Rig {
             images: self.images.0.clone(),
             unnamed_images_kept: self.images.1,
             upload_check: upload_check(),
+            budgets: self.budgets.clone(),
             web: None,
             metrics: None,
         };

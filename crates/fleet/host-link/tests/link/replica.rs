@@ -296,7 +296,8 @@ pub fn dag_of(id: &str, serial: u64, spec: DagSpec) -> OrderKind {
     let place =
         PlaceRecord { card: FleetCard { host, card: card() }, serial, mapping, reservation };
     let (quota, notes) = (Quota::default(), Default::default());
-    let tenant = Numbered { number: 3, of: Tenant { id: tenant(), weight: 1, quota, notes } };
+    let tenant =
+        Numbered { number: 3, of: Tenant { id: tenant(), weight: 1, quota, notes, project: None } };
     OrderKind::Put {
         name: named(id),
         spec: Box::new(spec),

@@ -6,7 +6,7 @@ use snic_api::page::Query;
 use snic_api::v1;
 use snic_api::v1::tenant_service_server::TenantService;
 use snic_controller::{Command, Controller, Reply, ResourceKind, TenantView};
-use snic_domain::{Caller, TenantId, TenantPatch};
+use snic_domain::{Caller, TenantId};
 use snic_front::gate::caller;
 use tonic::{Request, Response};
 
@@ -80,9 +80,8 @@ impl TenantService for Services {
         let request = request.into_inner();
         let tenant = request.tenant.ok_or_else(|| ApiError::required("tenant"))?;
         let id = name::tenant("tenant.name", &tenant.name).map_err(ApiError::from)?;
-        let TenantPatch { weight, quota, notes } =
-            tenant::patch(&tenant, request.update_mask.as_ref())?;
-        let command = Command::UpdateTenant { id, weight, quota, notes, etag: etag(&tenant.etag) };
+        let patch = tenant::patch(&tenant, request.update_mask.as_ref())?;
+        let command = Command::UpdateTenant { id, patch, etag: etag(&tenant.etag) };
         if request.validate_only {
             self.check(&caller, command).await?;
             return Ok(Response::new(Default::default()));

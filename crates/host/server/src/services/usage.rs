@@ -14,7 +14,7 @@ use snic_api::v1;
 use snic_api::v1::usage_service_server::UsageService;
 use snic_api::v1::{ErrorReason, UsageGrouping};
 use snic_controller::{DropCause, UsageAccount, UsageView};
-use snic_domain::{Caller, CardId, DagName, TenantId};
+use snic_domain::{Caller, CardId, DagName, ProjectId, TenantId};
 use snic_front::gate::caller;
 use snic_ports::store::{Store, StoreError};
 use snic_usage::{
@@ -39,6 +39,8 @@ struct UsageQuery {
     tenant: Option<TenantId>,
     dag: Option<DagName>,
     card: Option<CardId>,
+    /// Only of tenants that are in it now.
+    project: Option<ProjectId>,
     from: Option<u64>,
     to: Option<u64>,
     step: u64,
@@ -59,6 +61,7 @@ impl UsageService for Services {
         let query = page_query(&request);
         let page = page(query.clone(), request.page_size, &request.page_token)?;
         let usage_query = usage_query(&request)?;
+        usage_query.check_caller(&caller)?;
         let scope = match &caller {
             Caller::Tenant(own) => Some(own.clone()),
             _ => None,
@@ -156,6 +159,7 @@ fn account_query(
         tenant: Some(tenant),
         dag,
         card: None,
+        project: None,
         from: seconds("start_time", start)?,
         to: seconds("end_time", end)?,
         step,
@@ -245,14 +249,11 @@ fn usage_query(request: &v1::ListUsageRequest) -> Result<UsageQuery, ApiError> {
     let card = Some(request.card.as_str()).filter(|text| is_set(text));
     let card = card.map(|text| name::card("card", text)).transpose()?;
     let by = UsageGrouping::try_from(request.by).map_err(|_| {
-        let text = format_args!("{} is no grouping; use 0 to 3", request.by);
+        let text = format_args!("{} is no grouping; use 0 to 4", request.by);
         ApiError::in_field(ErrorReason::InvalidField, "by", text)
     })?;
-    let field = if is_set(&request.project) { "project" } else { "by" };
-    if is_set(&request.project) || by == UsageGrouping::Project {
-        let text = "a host has no projects; ask the service of its fleet";
-        return Err(ApiError::in_field(ErrorReason::InvalidField, field, text));
-    }
+    let project = Some(request.project.as_str()).filter(|text| is_set(text));
+    let project = project.map(|text| name::project("project", text)).transpose()?;
     let start = seconds("start_time", request.start_time)?;
     let first = seconds("first_interval_time", request.first_interval_time)?;
     let (from, older_from) = match first {
@@ -265,7 +266,7 @@ fn usage_query(request: &v1::ListUsageRequest) -> Result<UsageQuery, ApiError> {
     };
     let to = seconds("end_time", request.end_time)?;
     let (step, steps_max) = (request.step_seconds, STEPS_MAX);
-    Ok(UsageQuery { tenant, dag, card, from, to, step, steps_max, by, older_from })
+    Ok(UsageQuery { tenant, dag, card, project, from, to, step, steps_max, by, older_from })
 }
 
 fn page_query(request: &v1::ListUsageRequest) -> Query {
@@ -291,10 +292,26 @@ fn seconds(field: &str, time: Option<Timestamp>) -> Result<Option<u64>, ApiError
 }
 
 impl UsageQuery {
+    /// # Errors
+    /// A tenant asks by projects: which tenants share one is not its business.
+    fn check_caller(&self, caller: &Caller) -> Result<(), ApiError> {
+        let field = match (&self.project, self.by) {
+            (Some(_), _) => "project",
+            (None, UsageGrouping::Project) => "by",
+            (None, _) => return Ok(()),
+        };
+        if caller.tenant().is_none() {
+            return Ok(());
+        }
+        let text = "projects are for operators; leave it out";
+        Err(ApiError::in_field(ErrorReason::PermissionDenied, field, text))
+    }
+
     fn selects(&self, account: &UsageAccount) -> bool {
         let is_dag =
             |dag: &DagName| dag.tenant == account.tenant && account.dag.as_ref() == Some(&dag.dag);
         self.tenant.as_ref().is_none_or(|tenant| *tenant == account.tenant)
+            && self.project.as_ref().is_none_or(|of| account.project.as_ref() == Some(of))
             && self.dag.as_ref().is_none_or(is_dag)
             && self.card.as_ref().is_none_or(|card| account.key.card.as_ref() == Some(card))
     }
@@ -405,8 +422,8 @@ fn group(account: &UsageAccount, by: UsageGrouping) -> String {
     match by {
         UsageGrouping::Tenant => format!("{tenant}|"),
         UsageGrouping::Card => format!("{tenant}|{card}|"),
-        // Projects are asked for at a fleet.
-        UsageGrouping::Unspecified | UsageGrouping::Dag | UsageGrouping::Project => {
+        UsageGrouping::Project => account.project.as_ref().map_or("", ProjectId::as_str).to_owned(),
+        UsageGrouping::Unspecified | UsageGrouping::Dag => {
             let dag = account.dag.as_ref().map_or("", |dag| dag.as_str());
             let uid = match &account.key.part {
                 AccountPart::Dag(uid) => uid.raw(),
@@ -486,12 +503,15 @@ fn entry(account: &UsageAccount, point: &Point, by: UsageGrouping) -> v1::UsageE
         AccountPart::Dag(uid) if is_by_dag => uid.raw(),
         _ => 0,
     };
-    let card = account.key.card.as_ref().filter(|_| by != UsageGrouping::Tenant);
+    let is_by_project = by == UsageGrouping::Project;
+    let project = account.project.as_ref().filter(|_| is_by_project);
+    let has_card = !is_by_project && by != UsageGrouping::Tenant;
+    let card = account.key.card.as_ref().filter(|_| has_card);
     let card = card.map(name::of_card).unwrap_or_default();
     let amounts = &point.amounts;
     let of = |meter| amounts.get(meter);
     v1::UsageEntry {
-        tenant: name::of_tenant(&account.tenant),
+        tenant: if is_by_project { String::new() } else { name::of_tenant(&account.tenant) },
         dag: dag.unwrap_or_default(),
         uid,
         card,
@@ -516,7 +536,7 @@ fn entry(account: &UsageAccount, point: &Point, by: UsageGrouping) -> v1::UsageE
         broken: broken(amounts),
         api_calls: of(Meter::ApiCalls),
         stored_byte_seconds: of(Meter::Stored),
-        project: String::new(),
+        project: project.map(name::of_project).unwrap_or_default(),
         bytes_beyond_promise: of(Meter::BytesBeyond),
         packets_beyond_promise: of(Meter::PacketsBeyond),
     }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use snic_api::connect::ACTING_FOR_HEADER;
 use snic_api::v1;
 use snic_api::v1::UsageGrouping;
+use snic_api::v1::tenant_service_client::TenantServiceClient;
 use snic_api::v1::usage_service_client::UsageServiceClient;
 use tonic::{Code, Request};
 
@@ -71,14 +72,38 @@ async fn calls_of_a_tenant_and_its_bitstreams_are_counted() {
     let seconds = stored / IMAGE_BYTES;
     assert!((2..=60).contains(&seconds), "{stored} bytes × s");
     assert_eq!(counted[1].stored_byte_seconds, 0, "globex has no bitstream");
-    // An entry of its own, without a DAG and a card; and a host has no projects.
+    // An entry of its own, without a DAG and a card.
     let own = usage(&root, UsageGrouping::Dag).await;
     let own: Vec<_> = own.iter().filter(|of| of.dag.is_empty() && of.card.is_empty()).collect();
     assert_eq!(own.len(), 2, "{own:?}");
-    let by = UsageGrouping::Project.into();
-    let request = v1::ListUsageRequest { by, ..Default::default() };
+    let mut tenants = TenantServiceClient::new(root.channel.clone());
+    let red = v1::Tenant {
+        name: "tenants/acme".into(),
+        project: "projects/red".into(),
+        ..Default::default()
+    };
+    let request = v1::UpdateTenantRequest { tenant: Some(red), ..Default::default() };
+    let changed = tenants.update_tenant(request).await.expect("an operator").into_inner();
+    assert_eq!(changed.tenant.map(|of| of.project), Some("projects/red".into()));
+    let of_projects = usage(&root, UsageGrouping::Project).await;
+    let sums: Vec<_> = of_projects.iter().map(|of| (of.project.as_str(), of.api_calls)).collect();
+    assert_eq!(sums, [("", 3), ("projects/red", 11)]);
+    let by_project = |project: &str, by: UsageGrouping| v1::ListUsageRequest {
+        project: project.into(),
+        by: by.into(),
+        ..Default::default()
+    };
     let mut service = UsageServiceClient::new(root.channel.clone());
-    let refused = service.list_usage(request).await.expect_err("a host has none");
-    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+    let request = by_project("projects/red", UsageGrouping::Tenant);
+    let own = service.list_usage(request).await.expect("an operator").into_inner().usage;
+    assert_eq!(own.iter().map(|of| of.tenant.as_str()).collect::<Vec<_>>(), ["tenants/acme"]);
+    // Its tenants do not learn of each other.
+    let mut service = UsageServiceClient::new(acme.channel.clone());
+    for request in
+        [by_project("", UsageGrouping::Project), by_project("projects/red", UsageGrouping::Tenant)]
+    {
+        let refused = service.list_usage(request).await.expect_err("it is a tenant");
+        assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+    }
     rig.stop().await;
 }

@@ -74,7 +74,8 @@ fn records(residents: usize) -> Vec<(String, Vec<u8>)> {
     };
     let appear = |number| Event::CardAppeared { card: card(number), profile: Box::new(profile(4)) };
     let mut events: Vec<Event> = (0..CARDS).map(appear).collect();
-    let tenant = Tenant { id: tenant(), weight: 1, quota, notes: Default::default() };
+    let tenant =
+        Tenant { id: tenant(), weight: 1, quota, notes: Default::default(), project: None };
     events.extend([
         command(Command::CreateTenant(tenant)),
         command(Command::CreateNtType(nt())),

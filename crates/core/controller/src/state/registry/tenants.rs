@@ -129,6 +129,7 @@ impl Registry {
         record.tenant.weight = patch.weight.unwrap_or(record.tenant.weight);
         record.tenant.quota = patch.quota.unwrap_or_default().apply(record.tenant.quota);
         record.tenant.notes = patch.notes.apply(&record.tenant.notes);
+        record.tenant.project = patch.project.apply(record.tenant.project.as_ref());
         record.generation += 1;
         record.updated = tx.now();
         tx.put(Record::Tenant(record.clone()));

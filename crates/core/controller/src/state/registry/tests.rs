@@ -64,8 +64,13 @@ fn registry() -> Registry {
     let mut registry = Registry::default();
     let mut tx = Tx::at(NOW);
     for name in ["acme", "beta"] {
-        let tenant =
-            Tenant { id: id(name), weight: 1, quota: Quota::default(), notes: Default::default() };
+        let tenant = Tenant {
+            id: id(name),
+            weight: 1,
+            quota: Quota::default(),
+            notes: Default::default(),
+            project: None,
+        };
         registry.create_tenant(&mut tx, tenant).expect("a new one");
     }
     let shared = NtType { shareable: true, ..nt("nat") };
@@ -245,8 +250,13 @@ fn a_deleted_tenants_number_is_given_out_again_and_no_other_twice() {
     assert_eq!((number(&registry, "acme"), number(&registry, "beta")), (Some(1), Some(2)));
     registry.remove_tenant(&mut tx, &id("acme"));
     for name in ["gamma", "delta"] {
-        let tenant =
-            Tenant { id: id(name), weight: 1, quota: Quota::default(), notes: Default::default() };
+        let tenant = Tenant {
+            id: id(name),
+            weight: 1,
+            quota: Quota::default(),
+            notes: Default::default(),
+            project: None,
+        };
         registry.create_tenant(&mut tx, tenant).expect("a new one");
     }
     assert_eq!((number(&registry, "gamma"), number(&registry, "delta")), (Some(1), Some(3)));
@@ -263,7 +273,7 @@ proptest! {
         let mut registry = Registry::default();
         let mut tx = Tx::at(NOW);
         for name in ["acme", "beta"] {
-            let tenant = Tenant { id: id(name), weight: 1, quota: Quota::default(), notes: Default::default() };
+            let tenant = Tenant { id: id(name), weight: 1, quota: Quota::default(), notes: Default::default(), project: None };
             registry.create_tenant(&mut tx, tenant).expect("a new one");
         }
         let shared = NtType { shareable: true, ..nt("nat") };

@@ -95,8 +95,13 @@ fn binding() -> BindingRecord {
 
 /// One of each kind that can be made without a catalogue.
 fn all() -> Vec<Record> {
-    let tenant =
-        Tenant { id: name().tenant, weight: 2, quota: Quota::default(), notes: Default::default() };
+    let tenant = Tenant {
+        id: name().tenant,
+        weight: 2,
+        quota: Quota::default(),
+        notes: Default::default(),
+        project: None,
+    };
     let (created, updated, rejections, fleet_number) = (at(1), at(2), Vec::new(), None);
     let (number, generation) = (1, 1);
     let tenant =

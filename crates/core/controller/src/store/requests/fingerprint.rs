@@ -6,7 +6,9 @@
 //! match nothing.
 
 use serde::Serialize;
-use snic_domain::{DagName, DagPatch, Description, Digest, Labels, NotesPatch, RulePatch};
+use snic_domain::{
+    DagName, DagPatch, Description, Digest, Labels, NotesPatch, RulePatch, TenantPatch,
+};
 
 use crate::protocol::{Command, DagAssignment, DagBatch, FleetChange, NewDag};
 
@@ -36,8 +38,13 @@ impl Fingerprint {
 fn encode(command: &Command) -> serde_json::Result<Vec<u8>> {
     match command {
         Command::CreateTenant(tenant) => list(("create-tenant", tenant)),
-        Command::UpdateTenant { id, weight, quota, notes, etag } => {
-            list(("update-tenant", id, weight, quota, noted(notes), etag))
+        Command::UpdateTenant { id, patch, etag } => {
+            let TenantPatch { weight, quota, notes, project } = patch;
+            // Requests of versions that knew no projects have the fingerprints that they had.
+            match project.is_keep() {
+                true => list(("update-tenant", id, weight, quota, noted(notes), etag)),
+                false => list(("update-tenant", id, weight, quota, noted(notes), etag, project)),
+            }
         }
         Command::DeleteTenant { id, force, etag } => list(("delete-tenant", id, force, etag)),
         Command::CreateNtType(nt) => list(("create-nt-type", nt)),
@@ -163,6 +170,7 @@ mod tests {
             weight,
             quota: Quota::default(),
             notes: Default::default(),
+            project: None,
         })
     }
 

@@ -141,6 +141,7 @@ mod tests {
             weight: 1,
             quota: Quota::default(),
             notes: Default::default(),
+            project: None,
         }))
     }
 

@@ -158,7 +158,7 @@ pub fn bitstreams() -> Vec<Bitstream> {
 
 pub fn tenant(id: &str) -> Tenant {
     let quota = Quota { bandwidth_max: Bandwidth::from_gbps(1_000), ..Quota::default() };
-    Tenant { id: tenant_id(id), weight: 1, quota, notes: Default::default() }
+    Tenant { id: tenant_id(id), weight: 1, quota, notes: Default::default(), project: None }
 }
 
 /// Lets `acme` have more DAGs and operations than any test makes.
@@ -166,9 +166,7 @@ pub fn widen_quota() -> Command {
     let quota = Quota { dags_max: 4_000, operations_max: 4_000, ..tenant("acme").quota };
     Command::UpdateTenant {
         id: tenant_id("acme"),
-        weight: None,
-        quota: Some(quota.into()),
-        notes: Default::default(),
+        patch: snic_domain::TenantPatch { quota: Some(quota.into()), ..Default::default() },
         etag: None,
     }
 }

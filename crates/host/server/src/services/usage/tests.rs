@@ -44,6 +44,7 @@ fn view(book: &Book) -> UsageView {
     let accounts = book.accounts().map(|(key, account)| UsageAccount {
         key: key.clone(),
         tenant: account.tenant().clone(),
+        project: None,
         dag: account.dag().cloned(),
         begun: account.begun(),
         ended: account.ended(),
@@ -129,7 +130,7 @@ fn query(step: u64, by: UsageGrouping) -> UsageQuery {
     let from = Some(BEGIN / 86_400 * 86_400);
     let steps_max = STEPS_MAX;
     let (tenant, dag, card, to, older_from) = (None, None, None, None, None);
-    UsageQuery { tenant, dag, card, from, to, step, steps_max, by, older_from }
+    UsageQuery { tenant, dag, card, project: None, from, to, step, steps_max, by, older_from }
 }
 
 #[test]
@@ -169,6 +170,20 @@ fn groups_are_sums_of_what_is_selected() {
     let all = add_up(&store, &view, &only).expect("it is readable");
     let names: Vec<&str> = all.iter().map(|entry| entry.dag.as_str()).collect();
     assert_eq!(names, ["tenants/globex/dags/web"]);
+    let mut of_projects = view.clone();
+    let red = ProjectId::new("red").expect("a name");
+    let counted = |view: &UsageView, only: Option<&ProjectId>| {
+        let query = UsageQuery { project: only.cloned(), ..query(0, UsageGrouping::Project) };
+        let all = add_up(&store, view, &query).expect("it is readable");
+        assert!(all.iter().all(|of| of.tenant.is_empty() && of.dag.is_empty()), "{all:?}");
+        all.into_iter().map(|of| (of.project, of.bytes_served)).collect::<Vec<_>>()
+    };
+    assert_eq!(counted(&of_projects, None), [(String::new(), 30_000)], "nobody is in one");
+    assert_eq!(counted(&of_projects, Some(&red)), []);
+    of_projects.accounts[1].project = Some(red.clone());
+    let red_only = ("projects/red".to_owned(), 20_000);
+    assert_eq!(counted(&of_projects, None), [(String::new(), 10_000), red_only.clone()]);
+    assert_eq!(counted(&of_projects, Some(&red)), [red_only]);
     let many = UsageQuery { step: 1, ..query(1, UsageGrouping::Dag) };
     add_up(&store, &view, &many).expect_err("too many steps");
 }

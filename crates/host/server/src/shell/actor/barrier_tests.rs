@@ -123,6 +123,7 @@ fn script() -> Vec<fn() -> Message> {
             weight: 1,
             quota: Quota::default(),
             notes: Default::default(),
+            project: None,
         }))
     }
     fn dag() -> DagName {
@@ -523,6 +524,7 @@ async fn a_store_that_fails_ends_the_thread_without_an_answer() {
         weight: 1,
         quota: Quota::default(),
         notes: Default::default(),
+        project: None,
     });
     let caller = Caller::Operator("ada".into());
     let request = plane.request(Request { caller, request_id: None, command });

@@ -35,6 +35,7 @@ fn tenant(id: &str) -> Request {
         weight: 1,
         quota: Quota::default(),
         notes: Default::default(),
+        project: None,
     });
     Request { caller: Caller::Operator("ada".into()), request_id: None, command }
 }

@@ -256,8 +256,13 @@ fn digest() -> Digest {
 }
 
 fn tenant(of: &Lengths) -> TenantRecord {
-    let tenant =
-        Tenant { id: of.id(0), weight: u32::MAX, quota: Quota::default(), notes: of.notes() };
+    let tenant = Tenant {
+        id: of.id(0),
+        weight: u32::MAX,
+        quota: Quota::default(),
+        notes: of.notes(),
+        project: None,
+    };
     let rejection = PastRejection {
         digest: digest(),
         reason: Some(storable_reason(of.reason())),
