@@ -464,6 +464,15 @@ impl Fleet {
         replica.start();
     }
 
+    /// Adds lines to the settings of a replica, which is killed and started again.
+    pub fn add_settings(&mut self, replica: usize, lines: &str) {
+        let replica = &mut self.replicas[replica];
+        replica.kill();
+        let text = std::fs::read_to_string(&replica.settings).unwrap();
+        std::fs::write(&replica.settings, text + lines).unwrap();
+        replica.start();
+    }
+
     /// The folder of the replicas, for files that their settings name.
     pub fn folder(&self) -> &Path {
         self.home.path()
