@@ -154,7 +154,7 @@ async fn list(
 struct Asked {
     service: UsageServiceClient<Channel>,
     end: u64,
-    /// What was asked, the median of its times, its goal, and the number of entries.
+    /// Each question with the median of its times, its goal, and the number of entries.
     table: Vec<(&'static str, Duration, Duration, usize)>,
 }
 
