@@ -91,7 +91,7 @@ fn close(c: &mut Criterion) {
             for seconds in [20, 30, 40, 50, 60, 70, 80, 90, 100, 110] {
                 read(&mut book, &card, 2 * 86_400 + seconds);
                 book.close(at(2 * 86_400 + seconds), &retention);
-                book.take_writes();
+                book.take_writes().for_each(drop);
             }
             read(&mut book, &card, 2 * 86_400 + 120);
             book
@@ -99,7 +99,7 @@ fn close(c: &mut Criterion) {
         group.bench_function(BenchmarkId::from_parameter(ended), |bencher| {
             let work = |mut book: Book| {
                 book.close(at(2 * 86_400 + 120), &retention);
-                (book.take_writes(), book)
+                (book.take_writes().collect::<Vec<_>>(), book)
             };
             bencher.iter_batched(warm, work, BatchSize::PerIteration);
         });

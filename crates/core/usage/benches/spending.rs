@@ -45,7 +45,7 @@ fn book(dags: usize) -> Book {
         let reading = UsageReading { now: at(seconds), clock_hz: HZ, line, counters: &counters };
         cards.iter().for_each(|card| book.read(card, &reading, |_| true));
         book.close(at(seconds), &retention);
-        book.take_writes();
+        book.take_writes().for_each(drop);
     };
     cards.iter().for_each(|card| book.booted(at(0), card, 1));
     read(&mut book, 0);

@@ -4,8 +4,9 @@ mod promises;
 mod spending;
 mod tenants;
 mod upkeep;
+mod writes;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -86,7 +87,7 @@ pub struct Book {
     /// Accounts whose records differ from what they are.
     dirty: BTreeSet<AccountKey>,
     dirty_cards: BTreeSet<CardId>,
-    writes: Vec<UsageWrite>,
+    writes: VecDeque<UsageWrite>,
     /// Promises by the DAGs that have them.
     pub(crate) promises: BTreeMap<DagUid, TrackedPromise>,
     /// Times of promises by tenant, since the start.
@@ -126,10 +127,10 @@ impl Book {
                 }
                 UsageRecord::Kept(saved) => kept = Some(saved),
                 UsageRecord::Card(card, saved) => book.card(&card).restore(saved),
-                UsageRecord::Row(card, saved) => book.card(&card).restore_row(saved),
+                UsageRecord::Row(card, saved) => book.card(&card).restore_row(*saved),
                 UsageRecord::Account(key, saved) => {
                     book.count_ended(&saved.tenant, saved.ended.is_some(), true);
-                    book.insert(key, Account::restore(saved), None);
+                    book.insert(key, Account::restore(*saved), None);
                 }
                 UsageRecord::OpenPage(key, level, page) => pages.push((key, level, page)),
                 UsageRecord::Month(key, usage) => months.push((key, usage)),
@@ -501,7 +502,7 @@ impl Book {
         self.closed = Some(end);
         let is_ahead = end > second;
         self.due = if is_ahead { second + interval + CATCH_UP } else { end + interval };
-        self.writes.push(UsageWrite::Put(UsageRecord::Closed(end)));
+        self.writes.push_back(UsageWrite::Put(UsageRecord::Closed(end)));
         self.charge_promises(now);
         self.charge_all_stored(now);
         let cards: Vec<CardId> = self.cards.keys().cloned().collect();
@@ -531,10 +532,10 @@ impl Book {
                     account.month_mut().add_day(month(day).0, &page, prices);
                     let usage = account.month().cloned().unwrap_or_default();
                     let usage = UsageRecord::Month(key.clone(), usage);
-                    self.writes.push(UsageWrite::Put(usage));
+                    self.writes.push_back(UsageWrite::Put(usage));
                 }
                 let full = UsageRecord::FullPage(key.clone(), level, page);
-                self.writes.push(UsageWrite::Put(full));
+                self.writes.push_back(UsageWrite::Put(full));
                 let changed = [Some(level), level.next()].into_iter().flatten();
                 let changed = changed.filter(|level| *level != IntervalLevel::Fine);
                 self.writes.extend(changed.map(|level| open_page(key, account, level)));
@@ -543,35 +544,6 @@ impl Book {
         }
         self.spending.closed(end);
         self.sweep(end, retention);
-    }
-
-    /// Takes the changes of its records. They are durable together or not at all, and in this order.
-    pub fn take_writes(&mut self) -> Vec<UsageWrite> {
-        let mut writes = std::mem::take(&mut self.writes);
-        for key in std::mem::take(&mut self.dirty) {
-            let Some(account) = self.accounts.get_mut(&key) else { continue };
-            let mut rows = Vec::new();
-            if let Some(card) = key.card.as_ref().and_then(|card| self.cards.get_mut(card)) {
-                // The counters that a row's record says were taken in, and the amounts of its account, are of one moment.
-                account.add_all(&card.take_pending(&key.part));
-                rows = card.rows_of(&key.part);
-            }
-            if !account.open().is_zero() {
-                self.opened.insert(key.clone());
-            }
-            if let Some(card) = &key.card {
-                let rows = rows.into_iter().map(|row| UsageRecord::Row(card.clone(), row));
-                writes.extend(rows.map(UsageWrite::Put));
-                // Times of rows are of the card's time, and its cycles say how far that had come.
-                self.dirty_cards.insert(card.clone());
-            }
-            writes.push(UsageWrite::Put(UsageRecord::Account(key, account.saved().clone())));
-        }
-        for id in std::mem::take(&mut self.dirty_cards) {
-            let saved = self.card(&id).saved();
-            writes.push(UsageWrite::Put(UsageRecord::Card(id, saved)));
-        }
-        writes
     }
 
     /// All accounts, by key.

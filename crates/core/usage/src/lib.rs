@@ -39,6 +39,7 @@ mod due;
 mod key;
 mod meter;
 mod month_usage;
+mod packed;
 mod pages;
 mod prices;
 mod promise;

@@ -185,6 +185,52 @@ const NTS_AT: usize = LATER_AT + LATER.len();
 /// Number of meters.
 const METERS: usize = NTS_AT + NTS;
 
+/// Numbers that meters have in records, which never change.
+const NUMBERS: usize = u64::BITS as usize;
+/// Place of a number that no meter has.
+const NO_PLACE: u8 = u8::MAX;
+/// Place of the meter with each number.
+const PLACES: [u8; NUMBERS] = {
+    let mut places = [NO_PLACE; NUMBERS];
+    let runs = [
+        (0, 0, PLAIN.len() + CAUSES),
+        (FIRST_BEYOND, BEYOND_AT, BEYOND.len()),
+        (FIRST_BROKEN, BROKEN_AT, BreakCause::ALL.len()),
+        (FIRST_GAP, GAPS_AT, Gap::ALL.len()),
+        (FIRST_LATER, LATER_AT, LATER.len()),
+        (FIRST_NT, NTS_AT, NTS),
+    ];
+    let mut run = 0;
+    while run < runs.len() {
+        let (number, place, count) = runs[run];
+        let mut at = 0;
+        while at < count {
+            assert!(places[number + at] == NO_PLACE, "two meters have one number");
+            places[number + at] = (place + at) as u8;
+            at += 1;
+        }
+        run += 1;
+    }
+    places
+};
+/// The numbers that meters have, as a set.
+const KNOWN: u64 = {
+    let (mut set, mut number) = (0, 0);
+    while number < NUMBERS {
+        if PLACES[number] != NO_PLACE {
+            set |= 1 << number;
+        }
+        number += 1;
+    }
+    set
+};
+
+/// Place of the meter with a number.
+fn place_of(number: usize) -> Option<usize> {
+    let place = *PLACES.get(number)?;
+    (place != NO_PLACE).then_some(usize::from(place))
+}
+
 /// NT types that one account counts by themselves; those beyond are counted together.
 pub const ACCOUNT_NTS_MAX: usize = NTS - 1;
 
@@ -225,41 +271,6 @@ impl Meter {
             Self::Nt(nt) if (nt as usize) < NTS => NTS_AT + nt as usize,
             Self::Nt(_) => METERS - 1,
         }
-    }
-
-    /// Its number in records, which never changes.
-    const fn number(self) -> usize {
-        match self {
-            Self::PacketsBeyond | Self::BytesBeyond => FIRST_BEYOND + self.index() - BEYOND_AT,
-            Self::PromiseBroken(cause) => FIRST_BROKEN + cause as usize,
-            Self::Gap(gap) => FIRST_GAP + gap as usize,
-            Self::Area
-            | Self::Memory
-            | Self::Loads
-            | Self::Functions
-            | Self::PromiseTime
-            | Self::PromiseUnknown
-            | Self::ApiCalls
-            | Self::Stored => FIRST_LATER + self.index() - LATER_AT,
-            Self::Nt(_) => FIRST_NT + self.index() - NTS_AT,
-            other => other.index(),
-        }
-    }
-
-    fn of_number(number: usize) -> Option<Self> {
-        let drop = || DropCause::ALL.get(number.checked_sub(PLAIN.len())?).copied();
-        let beyond = || BEYOND.get(number.checked_sub(FIRST_BEYOND)?).copied();
-        let broken = || BreakCause::ALL.get(number.checked_sub(FIRST_BROKEN)?).copied();
-        let gap = || Gap::ALL.get(number.checked_sub(FIRST_GAP)?).copied();
-        let later = || LATER.get(number.checked_sub(FIRST_LATER)?).copied();
-        let nt = || {
-            let nt = number.checked_sub(FIRST_NT).filter(|nt| *nt < NTS)?;
-            u8::try_from(nt).ok().map(Self::Nt)
-        };
-        let plain = PLAIN.get(number).copied();
-        let old = plain.or_else(|| drop().map(Self::Dropped)).or_else(|| gap().map(Self::Gap));
-        let old = old.or_else(|| broken().map(Self::PromiseBroken));
-        old.or_else(beyond).or_else(later).or_else(nt)
     }
 
     /// Its unit.
@@ -322,23 +333,38 @@ impl UsageAmounts {
         }
     }
 
-    /// The set of meters that are not zero: bit n for number n.
-    pub(crate) fn meters(&self) -> u64 {
-        self.iter().fold(0, |set, (meter, _)| set | 1 << meter.number())
+    /// The amounts that are not zero, in the order of the numbers of their meters, each with that number.
+    fn numbered(&self) -> impl Iterator<Item = (usize, u64)> + Clone {
+        let placed = PLACES.iter().enumerate().filter(|(_, place)| **place != NO_PLACE);
+        let amounts = placed.map(|(number, place)| (number, self.0[usize::from(*place)]));
+        amounts.filter(|(_, amount)| *amount > 0)
     }
 
-    /// The amounts of a set of meters, in the order of their numbers; `None` if it has a meter that there is not.
-    pub(crate) fn of(meters: u64, listed: &[u64]) -> Option<Self> {
-        let mut amounts = Self::ZERO;
-        amounts.add_listed(meters, listed)?;
-        Some(amounts)
+    /// The set of meters that are not zero: bit n for number n.
+    pub(crate) fn meters(&self) -> u64 {
+        self.numbered().fold(0, |set, (number, _)| set | 1 << number)
+    }
+
+    /// The amounts that are not zero, in the order of the numbers of their meters.
+    pub(crate) fn listed(&self) -> impl Iterator<Item = u64> + Clone {
+        self.numbered().map(|(_, amount)| amount)
+    }
+
+    /// Whether there is a meter for each number of a set.
+    pub(crate) const fn has_meters(meters: u64) -> bool {
+        meters & !KNOWN == 0
     }
 
     /// Adds the amounts of a set of meters, in the order of their numbers; `None` if it has a meter that there is not.
-    pub(crate) fn add_listed(&mut self, meters: u64, listed: &[u64]) -> Option<()> {
+    pub(crate) fn add_listed(
+        &mut self,
+        meters: u64,
+        listed: impl Iterator<Item = u64>,
+    ) -> Option<()> {
         let mut left = meters;
-        for amount in listed.iter().take(meters.count_ones() as usize) {
-            self.add(Meter::of_number(left.trailing_zeros() as usize)?, *amount);
+        for amount in listed.take(meters.count_ones() as usize) {
+            let sum = &mut self.0[place_of(left.trailing_zeros() as usize)?];
+            *sum = sum.saturating_add(amount);
             left &= left - 1;
         }
         Some(())
@@ -365,8 +391,8 @@ impl std::fmt::Debug for UsageAmounts {
 impl Serialize for UsageAmounts {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut list = serializer.serialize_seq(None)?;
-        for (meter, amount) in self.iter() {
-            list.serialize_element(&meter.number())?;
+        for (number, amount) in self.numbered() {
+            list.serialize_element(&number)?;
             list.serialize_element(&amount)?;
         }
         list.end()
@@ -387,12 +413,12 @@ impl<'de> Deserialize<'de> for UsageAmounts {
                 use serde::de::Error;
                 let mut amounts = UsageAmounts::default();
                 while let Some(number) = list.next_element::<usize>()? {
-                    let meter = Meter::of_number(number)
+                    let place = place_of(number)
                         .ok_or_else(|| A::Error::custom(format!("no meter has number {number}")))?;
                     let amount = list
                         .next_element()?
                         .ok_or_else(|| A::Error::custom(format!("meter {number} has no amount")))?;
-                    amounts.add(meter, amount);
+                    amounts.0[place] = amounts.0[place].saturating_add(amount);
                 }
                 Ok(amounts)
             }

@@ -26,7 +26,11 @@ impl MonthUsage {
             let from = version.map_or(month, |version| version.from().max(month));
             match self.parts.iter_mut().find(|(of, _)| *of == from) {
                 Some((_, sum)) => sum.add_all(&amounts),
-                None => self.parts.push((from, amounts)),
+                None => {
+                    // Nearly all months have one version of the prices, and a list grows to four.
+                    self.parts.reserve_exact(1);
+                    self.parts.push((from, amounts));
+                }
             }
         }
     }

@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::meter::UsageAmounts;
+use crate::packed::{PackedIter, PackedNumbers};
 
 /// Length of intervals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -81,10 +82,10 @@ pub struct UsageInterval {
 /// They are kept as they are stored, for each DAG has dozens of them: an interval is the seconds from the beginning of the one before
 /// it, its length, a set of the meters that are not zero (bit n for number n), and their amounts in this order. A copy shares the
 /// numbers until either is changed, so that a reader takes those of thousands of accounts in no time.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Vec<u64>", into = "Vec<u64>")]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Vec<u64>")]
 pub struct UsagePage {
-    numbers: Arc<Vec<u64>>,
+    numbers: Arc<PackedNumbers>,
     /// Beginning of the last one.
     last: u64,
 }
@@ -92,21 +93,26 @@ pub struct UsagePage {
 impl UsagePage {
     /// Its intervals, the first one first.
     pub fn intervals(&self) -> impl Iterator<Item = UsageInterval> {
-        let (mut rest, mut before) = (&self.numbers[..], 0);
+        self.stored().map_while(|stored| stored.interval())
+    }
+
+    /// Its intervals as they are kept, the first one first.
+    pub(crate) fn stored(&self) -> impl Iterator<Item = StoredInterval<'_>> {
+        let (mut rest, mut before) = (self.numbers.iter(), 0_u64);
         std::iter::from_fn(move || {
-            let (interval, behind) = first_of(rest, before)?;
-            (rest, before) = (behind, interval.start);
-            Some(interval)
+            let start = before.checked_add(rest.next()?)?;
+            let (length, meters) = (rest.next()?, rest.next()?);
+            let listed = rest.split(meters.count_ones() as usize)?;
+            before = start;
+            Some(StoredInterval { start, length, meters, listed })
         })
     }
 
     /// Adds each interval to the sum with the number that its beginning has, if it has one.
     pub(crate) fn add_to(&self, sums: &mut [UsageAmounts], number: impl Fn(u64) -> Option<usize>) {
-        let (mut rest, mut before) = (&self.numbers[..], 0);
-        while let Some((part, behind)) = part_of(rest, before) {
-            (rest, before) = (behind, part.start);
-            if let Some(sum) = number(part.start).and_then(|number| sums.get_mut(number)) {
-                sum.add_listed(part.meters, part.listed);
+        for stored in self.stored() {
+            if let Some(sum) = number(stored.start).and_then(|number| sums.get_mut(number)) {
+                stored.add_to(sum);
             }
         }
     }
@@ -118,49 +124,56 @@ impl UsagePage {
 
     /// Beginning of the page, if it has an interval.
     pub fn start(&self, level: IntervalLevel) -> Option<u64> {
-        Some(level.page_of(self.intervals().next()?.start))
+        // Of the first interval, the seconds from the beginning of the one before it are those since 1970.
+        Some(level.page_of(self.numbers.iter().next()?))
     }
 
     /// Adds what follows; it belongs to this page or a later one, and begins no earlier than what is there.
     pub(crate) fn push(&mut self, UsageInterval { start, end, amounts }: UsageInterval) {
-        let numbers = Arc::make_mut(&mut self.numbers);
-        numbers.extend([start.saturating_sub(self.last), end.saturating_sub(start)]);
-        numbers.push(amounts.meters());
-        numbers.extend(amounts.iter().map(|(_, amount)| amount));
+        let times = [start.saturating_sub(self.last), end.saturating_sub(start), amounts.meters()];
+        let numbers = times.into_iter().chain(amounts.listed());
+        Arc::make_mut(&mut self.numbers).extend(numbers);
         self.last = start.max(self.last);
     }
 
     /// Everything in it as one interval.
     pub(crate) fn sum(&self) -> Option<UsageInterval> {
-        self.intervals().reduce(|mut sum, interval| {
-            sum.end = sum.end.max(interval.end);
-            sum.amounts.add_all(&interval.amounts);
-            sum
-        })
+        let mut stored = self.stored();
+        let mut sum = stored.next()?.interval()?;
+        stored.for_each(|stored| {
+            sum.end = sum.end.max(stored.end());
+            stored.add_to(&mut sum.amounts);
+        });
+        Some(sum)
     }
 }
 
 /// An interval as it is kept.
-struct StoredInterval<'a> {
-    start: u64,
+pub(crate) struct StoredInterval<'a> {
+    pub start: u64,
     length: u64,
     meters: u64,
-    listed: &'a [u64],
+    listed: PackedIter<'a>,
 }
 
-/// The first interval of a list as it is kept, and what is behind it.
-fn part_of(numbers: &[u64], before: u64) -> Option<(StoredInterval<'_>, &[u64])> {
-    let [from_before, length, meters, rest @ ..] = numbers else { return None };
-    let (listed, behind) = rest.split_at_checked(meters.count_ones() as usize)?;
-    let start = before.checked_add(*from_before)?;
-    Some((StoredInterval { start, length: *length, meters: *meters, listed }, behind))
-}
+impl StoredInterval<'_> {
+    /// Second after its last.
+    pub const fn end(&self) -> u64 {
+        self.start.saturating_add(self.length)
+    }
 
-/// The first interval of a list, and what is behind it.
-fn first_of(numbers: &[u64], before: u64) -> Option<(UsageInterval, &[u64])> {
-    let (StoredInterval { start, length, meters, listed }, behind) = part_of(numbers, before)?;
-    let amounts = UsageAmounts::of(meters, listed)?;
-    Some((UsageInterval { start, end: start.checked_add(length)?, amounts }, behind))
+    /// Adds its amounts to a sum.
+    pub fn add_to(&self, sum: &mut UsageAmounts) {
+        // A page with a meter that there is not was refused when it was read.
+        let added = sum.add_listed(self.meters, self.listed);
+        debug_assert!(added.is_some(), "unknown meters in {:#x}", self.meters);
+    }
+
+    fn interval(&self) -> Option<UsageInterval> {
+        let mut amounts = UsageAmounts::ZERO;
+        amounts.add_listed(self.meters, self.listed)?;
+        Some(UsageInterval { start: self.start, end: self.end(), amounts })
+    }
 }
 
 /// A list of numbers that is no page.
@@ -172,18 +185,26 @@ impl TryFrom<Vec<u64>> for UsagePage {
     type Error = InvalidUsagePage;
 
     fn try_from(numbers: Vec<u64>) -> Result<Self, InvalidUsagePage> {
-        let (mut rest, mut before) = (&numbers[..], 0);
-        while !rest.is_empty() {
-            let (interval, behind) = first_of(rest, before).ok_or(InvalidUsagePage)?;
-            (rest, before) = (behind, interval.start);
+        let (mut rest, mut last) = (&numbers[..], 0_u64);
+        while let [from_before, length, meters, behind @ ..] = rest {
+            last = last.checked_add(*from_before).ok_or(InvalidUsagePage)?;
+            last.checked_add(*length).ok_or(InvalidUsagePage)?;
+            if !UsageAmounts::has_meters(*meters) {
+                return Err(InvalidUsagePage);
+            }
+            rest = behind.get(meters.count_ones() as usize..).ok_or(InvalidUsagePage)?;
         }
-        Ok(Self { numbers: Arc::new(numbers), last: before })
+        match rest.is_empty() {
+            true => Ok(Self { numbers: Arc::new(PackedNumbers::exactly(&numbers)), last }),
+            false => Err(InvalidUsagePage),
+        }
     }
 }
 
-impl From<UsagePage> for Vec<u64> {
-    fn from(page: UsagePage) -> Self {
-        Arc::unwrap_or_clone(page.numbers)
+/// A list of its numbers.
+impl Serialize for UsagePage {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.numbers.iter())
     }
 }
 

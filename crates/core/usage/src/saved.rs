@@ -211,9 +211,9 @@ pub enum UsageRecord {
     /// A card.
     Card(CardId, SavedCard),
     /// A row of a card's DAG table.
-    Row(CardId, SavedRow),
+    Row(CardId, Box<SavedRow>),
     /// An account.
-    Account(AccountKey, SavedAccount),
+    Account(AccountKey, Box<SavedAccount>),
     /// A page that is being filled, of minutes or hours.
     OpenPage(AccountKey, IntervalLevel, UsagePage),
     /// The days of a month that are over.
@@ -242,10 +242,6 @@ impl UsageRecord {
 }
 
 /// A change of the book's records.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "most are records, each is passed on at once, and a box would be one more allocation for each"
-)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UsageWrite {
     /// A record is new, or different.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::meter::UsageAmounts;
-use crate::pages::{PageRange, UsageInterval, UsagePage};
+use crate::pages::{PageRange, StoredInterval, UsagePage};
 
 /// Usage of one step. What is in it began in it; an interval is never divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,12 +34,13 @@ impl UsageSeries {
 
     /// Adds the intervals of a page that begin in this part of the range.
     pub fn add(&mut self, part: PageRange, page: &UsagePage) {
-        let begins_in = |interval: &UsageInterval| (part.from..part.to).contains(&interval.start);
-        page.intervals().filter(begins_in).for_each(|interval| self.add_interval(&interval));
+        let begins_in =
+            |interval: &StoredInterval<'_>| (part.from..part.to).contains(&interval.start);
+        page.stored().filter(begins_in).for_each(|interval| self.add_interval(&interval));
     }
 
     /// Adds an interval that begins in the range.
-    fn add_interval(&mut self, interval: &UsageInterval) {
+    fn add_interval(&mut self, interval: &StoredInterval<'_>) {
         if interval.start < self.from || interval.start >= self.to {
             return;
         }
@@ -47,8 +48,8 @@ impl UsageSeries {
         let to = from.saturating_add(self.step).min(self.to);
         let point =
             self.points.entry(from).or_insert(Point { from, to, amounts: UsageAmounts::default() });
-        point.to = point.to.max(interval.end);
-        point.amounts.add_all(&interval.amounts);
+        point.to = point.to.max(interval.end());
+        interval.add_to(&mut point.amounts);
     }
 
     /// The steps with usage, the first one first.

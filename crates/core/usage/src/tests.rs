@@ -5,6 +5,7 @@ mod beyond;
 mod promises;
 mod spending;
 mod tenants;
+mod writes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -80,13 +81,13 @@ fn read<T: serde::de::DeserializeOwned>(text: &str) -> T {
 
 impl Records {
     /// Returns the number of bytes that are written.
-    fn apply(&mut self, writes: &[UsageWrite]) -> usize {
+    fn apply(&mut self, writes: impl IntoIterator<Item = UsageWrite>) -> usize {
         let mut written = 0;
         for write in writes {
             match write {
                 UsageWrite::Remove(key) => drop(self.0.remove(&key.to_string())),
                 UsageWrite::Put(record) => {
-                    let value = match record {
+                    let value = match &record {
                         UsageRecord::Closed(second) => json(second),
                         UsageRecord::Kept(kept) => json(kept),
                         UsageRecord::Card(_, saved) => json(saved),
@@ -116,8 +117,10 @@ impl Records {
                 UsageKey::Closed => UsageRecord::Closed(read(value)),
                 UsageKey::Kept => UsageRecord::Kept(read(value)),
                 UsageKey::Card(card) => UsageRecord::Card(card, read::<SavedCard>(value)),
-                UsageKey::Row(card, _) => UsageRecord::Row(card, read::<SavedRow>(value)),
-                UsageKey::Account(key) => UsageRecord::Account(key, read::<SavedAccount>(value)),
+                UsageKey::Row(card, _) => UsageRecord::Row(card, Box::new(read::<SavedRow>(value))),
+                UsageKey::Account(key) => {
+                    UsageRecord::Account(key, Box::new(read::<SavedAccount>(value)))
+                }
                 UsageKey::OpenPage(key, level) => UsageRecord::OpenPage(key, level, read(value)),
                 UsageKey::Month(key) => UsageRecord::Month(key, read(value)),
                 UsageKey::FullPage(..) => return None,
@@ -313,7 +316,7 @@ impl World {
 
     fn end(&mut self) {
         self.book.close(self.now(), &self.retention);
-        let writes = self.book.take_writes();
+        let writes: Vec<_> = self.book.take_writes().collect();
         let before = self.batches.last().map_or(&self.durable.0, |(_, (dags, ..))| dags);
         if !writes.is_empty() || *before != self.dags {
             let listed = [self.promises.len(), self.loads.len()];
@@ -325,7 +328,7 @@ impl World {
 
     fn commit(&mut self, count: usize) {
         for (writes, truth) in self.batches.drain(..count) {
-            self.records.apply(&writes);
+            self.records.apply(writes);
             self.durable = truth;
         }
         self.program();
@@ -522,7 +525,7 @@ impl World {
     fn pages(&self, uid: DagUid, now: u64) -> UsageAmounts {
         let mut records = self.records.clone();
         for (writes, _) in &self.batches {
-            records.apply(writes);
+            records.apply(writes.iter().cloned());
         }
         let key = UsageKey::Account(key_of(uid)).to_string();
         let Some(account) = records.0.get(&key) else { return UsageAmounts::default() };
@@ -758,7 +761,8 @@ fn numbers_of_meters_stay() {
     assert_eq!((of(48), of(63)), (Some("Nt(0)"), Some("Nt(15)")));
     assert!(all.is_sorted(), "in the order of their numbers, as pages list them: {all:?}");
     for (number, _) in &all {
-        let amounts = UsageAmounts::of(1 << number, &[7]).expect("a meter");
+        let mut amounts = UsageAmounts::default();
+        amounts.add_listed(1 << number, [7].into_iter()).expect("a meter");
         assert_eq!(json(&amounts), format!("[{number},7]"));
     }
 }
@@ -806,12 +810,12 @@ fn a_tenant_that_creates_without_end_fills_one_account() {
         book.place(at(number), &card(), (&tenant(), &dag(), uid), rates(1_000_000_000));
         book.leave(at(number) + Duration::from_millis(40), &card(), uid);
         book.close(at(number), &retention);
-        records.apply(&book.take_writes());
+        records.apply(book.take_writes());
         book.check().expect("its invariants");
     }
     let end = at(10_000) + Duration::from_secs(20);
     book.close(end, &retention);
-    records.apply(&book.take_writes());
+    records.apply(book.take_writes());
     let accounts: Vec<AccountKey> = book.accounts().map(|(key, _)| key.clone()).collect();
     assert_eq!(accounts.len(), crate::book::ENDED_ACCOUNTS_MAX + 1, "and one for the rest");
     let sum: u64 =
@@ -869,7 +873,7 @@ fn a_card_that_is_replaced_before_it_was_read_leaves_a_gap() {
     let at = |seconds: u64| Timestamp::from_nanos(BEGIN + seconds * SECOND);
     let (mut book, mut records) = (Book::default(), Records::default());
     book.booted(at(0), &card(), 9);
-    records.apply(&book.take_writes());
+    records.apply(book.take_writes());
     let mut book = records.restore();
     let uid = DagUid::new(0, 1).expect("one");
     book.place(at(1), &card(), (&tenant(), &dag(), uid), rates(1));
@@ -899,7 +903,7 @@ fn a_card_that_restarts_beside_its_daemon_leaves_a_gap_since_the_last_close() {
     book.place(at(0), &card(), (&tenant(), &dag(), uid), rates(1));
     // The close at 12 s is of the interval that ends at 7 s, where the host's clock has a multiple of ten seconds.
     (1..=12).for_each(|seconds| read(&mut book, seconds));
-    records.apply(&book.take_writes());
+    records.apply(book.take_writes());
     read(&mut book, 14);
     let mut book = records.restore();
     book.booted(at(20), &card(), 10);
@@ -942,8 +946,8 @@ fn a_day_of_a_busy_dag_takes_a_third_of_a_megabyte() {
             true
         });
         book.close(now, &retention);
-        let writes = book.take_writes();
-        written += records.apply(&writes);
+        let writes: Vec<_> = book.take_writes().collect();
+        written += records.apply(writes);
     }
     let kept: usize = records.0.iter().map(|(key, value)| key.len() + value.len()).sum();
     let hours = records.0.iter().filter(|(key, _)| key.ends_with("/h") || key.contains("/h/"));
@@ -1001,7 +1005,7 @@ fn live_and_end(restarts: bool) {
             book.booted(now, &card(), 2);
         }
         book.close(now, &retention);
-        records.apply(&book.take_writes());
+        records.apply(book.take_writes());
         book.check().expect("its invariants");
         if restarts && step % 97 == 0 {
             book = records.restore();

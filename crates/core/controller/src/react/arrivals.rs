@@ -2,6 +2,7 @@
 //! DAG's conditions.
 
 use snic_domain::{CardId, ConditionStatus, DagName, Timestamp};
+use snic_tables::ConfigurationWay;
 
 use crate::place::{placement, scaling, work};
 use crate::protocol::{ControlError, LogKind};
@@ -100,6 +101,7 @@ fn carried<'a>(core: &'a Core, name: &DagName) -> Option<&'a Placement> {
 /// The card's tables, read back, hold the rows of these placements.
 pub(crate) fn programmed(core: &mut Core, tx: &mut Tx, id: &CardId, follows: Committed) {
     let Committed { dags, removals, windows } = follows;
+    let way = core.cards.known(id).tables().configuration_way();
     let waiting = core.cards.known_mut(id).take_waiting();
     core.dags.mark_all_dirty(waiting);
     for (name, serial) in dags {
@@ -109,7 +111,11 @@ pub(crate) fn programmed(core: &mut Core, tx: &mut Tx, id: &CardId, follows: Com
             let uid = entry.uid().raw();
             let own = windows.iter().filter(|end| end.uid == uid);
             let ends = own.map(|end| ((end.at.region, end.at.slot), end.is_lacking));
-            let is_news = entry.windows_ended(id, ends);
+            let is_news = match way {
+                Some(ConfigurationWay::Windows) => entry.windows_ended(id, ends),
+                // A device with NTs that refused may have had the card's name before.
+                Some(ConfigurationWay::Shell) | None => entry.forget_nts(),
+            };
             drop(entry);
             if is_news {
                 core.dags.store(tx, &name);

@@ -358,7 +358,7 @@ impl Usage {
     }
 
     /// Closes the interval if it is over; gives what is to be stored.
-    pub fn close(&mut self, now: Timestamp, ages: &Retention) -> Vec<UsageWrite> {
+    pub fn close(&mut self, now: Timestamp, ages: &Retention) -> impl Iterator<Item = UsageWrite> {
         self.book.close(now, ages);
         self.book.take_writes()
     }

@@ -43,13 +43,13 @@ impl Book {
             self.writes.extend(keys.into_iter().map(UsageWrite::Remove));
             if has_none && account.is_at_rest() {
                 self.remove(&due.key);
-                self.writes.push(UsageWrite::Remove(UsageKey::Month(due.key.clone())));
-                self.writes.push(UsageWrite::Remove(UsageKey::Account(due.key)));
+                self.writes.push_back(UsageWrite::Remove(UsageKey::Month(due.key.clone())));
+                self.writes.push_back(UsageWrite::Remove(UsageKey::Account(due.key)));
             }
         }
         if has_moved {
             let kept = self.sweeps.note_removed();
-            self.writes.push(UsageWrite::Put(UsageRecord::Kept(kept)));
+            self.writes.push_back(UsageWrite::Put(UsageRecord::Kept(kept)));
         }
     }
 

@@ -100,11 +100,11 @@ impl Ledger {
         }
         self.book.close(self.now(), &self.ages);
         self.book.check().expect("the book's invariants");
-        let writes = self.book.take_writes();
+        let writes: Vec<_> = self.book.take_writes().collect();
         let is_page =
             |write: &&UsageWrite| matches!(write, UsageWrite::Remove(UsageKey::FullPage(..)));
         self.removals = self.removals.max(writes.iter().filter(is_page).count());
-        self.records.apply(&writes);
+        self.records.apply(writes);
     }
 
     fn restart(&mut self) {
@@ -279,7 +279,7 @@ pub fn size(ages: Retention) -> [(usize, usize); 3] {
         let reading = UsageReading { now, clock_hz: HZ, line, counters: &counters };
         book.read(&card(), &reading, |_| true);
         book.close(now, &ages);
-        records.apply(&book.take_writes());
+        records.apply(book.take_writes());
         second += match end - second {
             age if age > ages.minute + DAY => HOUR,
             age if age > ages.fine + HOUR => 60,

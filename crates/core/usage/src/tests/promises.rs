@@ -60,7 +60,7 @@ impl Promised {
 
     fn end(&mut self) {
         self.book.close(self.at(), &Retention::default());
-        let writes = self.book.take_writes();
+        let writes: Vec<_> = self.book.take_writes().collect();
         let is_account =
             |write: &UsageWrite| matches!(write, UsageWrite::Put(UsageRecord::Account(..)));
         if writes.iter().any(is_account) {
@@ -73,7 +73,7 @@ impl Promised {
             }
             self.stored = (truth, until);
         }
-        self.records.apply(&writes);
+        self.records.apply(writes);
         self.book.check().expect("its invariants");
     }
 

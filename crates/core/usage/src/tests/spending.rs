@@ -74,7 +74,7 @@ impl Spender {
 
     fn end(&mut self) {
         self.book.close(self.now(), &Retention::default());
-        self.records.apply(&self.book.take_writes());
+        self.records.apply(self.book.take_writes());
         self.book.check().expect("the book's invariants");
     }
 

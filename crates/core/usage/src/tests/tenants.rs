@@ -66,7 +66,7 @@ impl World {
 
     fn end(&mut self) {
         self.book.close(self.now(), &Retention::default());
-        let writes = self.book.take_writes();
+        let writes: Vec<_> = self.book.take_writes().collect();
         let is_account =
             |write: &UsageWrite| matches!(write, UsageWrite::Put(UsageRecord::Account(..)));
         let seen = writes.iter().any(is_account).then_some(self.told);
@@ -76,7 +76,7 @@ impl World {
 
     fn commit(&mut self, count: usize) {
         for (writes, seen) in self.batches.drain(..count) {
-            self.records.apply(&writes);
+            self.records.apply(writes);
             self.durable = seen.unwrap_or(self.durable);
         }
     }
@@ -190,11 +190,11 @@ fn a_tenant_that_uploads_without_end_fills_one_account() {
         book.count_calls(at(now), whose, 4);
         book.set_stored(at(now + 20), whose, 0);
         book.close(at(now + 20), &retention);
-        written += records.apply(&book.take_writes());
+        written += records.apply(book.take_writes());
     }
     book.check().expect("its invariants");
     book.close(at(520_000), &retention);
-    records.apply(&book.take_writes());
+    records.apply(book.take_writes());
     assert_eq!(book.accounts().count(), 1);
     let billed = records.billed(&key_since(BORN), &retention);
     assert_eq!(billed.get(Meter::ApiCalls), 40_000);

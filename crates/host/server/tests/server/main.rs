@@ -17,6 +17,7 @@ mod listening;
 mod logging;
 mod matrix;
 mod metering;
+mod month;
 mod neighbours;
 mod operator;
 mod orchestration;

@@ -274,10 +274,16 @@ impl Rig {
     }
 
     /// Stops the server, and starts another over its store and its card.
-    pub async fn restarted(mut self) -> Self {
+    pub async fn restarted(self) -> Self {
+        self.restarted_with(|_| {}).await
+    }
+
+    /// The same with a store that is changed between them.
+    pub async fn restarted_with(mut self, change: impl FnOnce(&dyn Store)) -> Self {
         let authority = std::mem::replace(&mut self.authority, Authority::new());
         let (card, store) = (self.card.clone(), Arc::clone(&self.store));
         self.stop().await;
+        change(&*store);
         Self::over(authority, card, store, |_| {}).await.0
     }
 

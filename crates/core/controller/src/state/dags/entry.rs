@@ -416,9 +416,9 @@ impl DagEntry {
         self.nts.doubt(card, &used)
     }
 
-    /// Its card has no NTs that are told configurations.
-    pub fn forget_nts(&mut self) {
-        self.nts = NtAnswers::default();
+    /// Its card has no NTs that are told configurations; says whether that is to be stored.
+    pub fn forget_nts(&mut self) -> bool {
+        std::mem::take(&mut self.nts).stored().is_some()
     }
 
     /// NTs that its placements use and it configures, by region and slot.

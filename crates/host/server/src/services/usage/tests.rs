@@ -1,6 +1,5 @@
 //! Usage in steps and pages beside what was counted.
 
-mod month;
 mod slo;
 
 use snic_controller::{CardCounters, DagCounters};
