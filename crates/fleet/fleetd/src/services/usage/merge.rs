@@ -50,6 +50,16 @@ impl MergedUsage {
         self.add_sum(entry);
     }
 
+    /// Adds calls that replicas have counted.
+    pub fn add_calls(&mut self, question: &UsageQuestion, entries: Vec<v1::UsageEntry>) {
+        entries.into_iter().for_each(|entry| self.add(question, entry));
+    }
+
+    /// Adds times in which a replica may have counted calls that are missing.
+    pub fn add_gaps(&mut self, gaps: Vec<v1::UsageEntry>) {
+        gaps.into_iter().for_each(|gap| self.add_sum(gap));
+    }
+
     fn add_sum(&mut self, entry: v1::UsageEntry) {
         match self.sums.get_mut(&key(&entry)) {
             Some(sum) => add_usage(sum, &entry),
@@ -133,6 +143,7 @@ mod tests {
             projects: (by == UsageGrouping::Project).then(|| projects.into()),
             range: (1_000, 1_060),
             born: None,
+            created: None,
         }
     }
 
