@@ -26,7 +26,7 @@ const TAKEN_EVERY: Duration = Duration::from_secs(1);
 /// Pause before tenants are read once more after a failure.
 const RETRY: Duration = Duration::from_secs(1);
 /// Longest time for what is to be stored before the end.
-const END_MAX: Duration = Duration::from_secs(5);
+const END_MAX: Duration = Duration::from_secs(3);
 /// Records of tenants that are read at once.
 const PAGE: usize = 1_000;
 
@@ -155,8 +155,7 @@ async fn follow_tenants(etcd: EtcdConnection, news: mpsc::Sender<TenantNews>) {
                 Ok(update) => {
                     let changes: Vec<_> =
                         update.changes.iter().filter_map(|of| change(&prefix, of)).collect();
-                    if !changes.is_empty()
-                        && news.send(TenantNews::Changed(changes)).await.is_err()
+                    if !changes.is_empty() && news.send(TenantNews::Changed(changes)).await.is_err()
                     {
                         return;
                     }
@@ -194,7 +193,8 @@ async fn read_tenants(
 /// Tenant of a record, and the second in which it was created.
 fn born(record: &Record) -> Option<(TenantId, u64)> {
     let read = Versioned::<FleetTenantRecord>::parse(&record.key, &record.value);
-    let read = read.inspect_err(|error| tracing::error!(%error, "calls of a tenant are not counted"));
+    let read =
+        read.inspect_err(|error| tracing::error!(%error, "calls of a tenant are not counted"));
     let read = read.ok()?;
     let FleetTenantRecord { tenant, meta, .. } = read.value();
     Some((tenant.id.clone(), meta.created.as_nanos() / 1_000_000_000))
@@ -203,8 +203,6 @@ fn born(record: &Record) -> Option<(TenantId, u64)> {
 fn change(prefix: &str, change: &Change) -> Option<(TenantId, Option<u64>)> {
     match change {
         Change::Put(record) => born(record).map(|(tenant, born)| (tenant, Some(born))),
-        Change::Deleted { key, .. } => {
-            Some((TenantId::new(key.strip_prefix(prefix)?).ok()?, None))
-        }
+        Change::Deleted { key, .. } => Some((TenantId::new(key.strip_prefix(prefix)?).ok()?, None)),
     }
 }

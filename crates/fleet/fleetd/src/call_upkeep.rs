@@ -73,7 +73,8 @@ async fn pass(
 async fn remove(etcd: &EtcdConnection, first: u64) -> Result<(), Failed> {
     loop {
         let records = read(etcd, (DAYS, None), OPERATIONS_MAX).await?;
-        let is_old = |record: &Record| CallKey::parse(&record.key).is_some_and(|key| key.day < first);
+        let is_old =
+            |record: &Record| CallKey::parse(&record.key).is_some_and(|key| key.day < first);
         let old: Vec<Record> = records.into_iter().take_while(is_old).collect();
         if old.is_empty() {
             return Ok(());

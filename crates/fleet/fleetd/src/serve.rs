@@ -31,6 +31,7 @@ use tonic_health::server::HealthReporter;
 use crate::METHODS;
 use crate::asking::LeaderClient;
 use crate::call_counting::CallCounting;
+use crate::call_upkeep;
 use crate::history::History;
 use crate::links::HostLinks;
 use crate::metrics::MetricsPage;
@@ -39,7 +40,6 @@ use crate::runner::{Leadership, Runner, RunnerHandle, RunnerSettings};
 use crate::services::page::FleetPage;
 use crate::services::{Parts, Services, not_here};
 use crate::sweeper::{self, KeptImages};
-use crate::call_upkeep;
 
 /// Largest report of a host, and request of a replica.
 const INNER_BYTES_MAX: usize = 4 << 20;
@@ -164,8 +164,7 @@ impl FleetBound {
             tokio::spawn(sweeper::run(Arc::clone(&images), handle.clone(), stopping.clone()));
         let calls = settings.front.calls.clone().unwrap_or_default();
         let counting = CallCounting::start(etcd.clone(), calls, &address);
-        let upkeep =
-            tokio::spawn(call_upkeep::run(etcd.clone(), handle.clone(), stopping.clone()));
+        let upkeep = tokio::spawn(call_upkeep::run(etcd.clone(), handle.clone(), stopping.clone()));
         let metrics =
             settings.metrics.map(|page| tokio::spawn(page.serve(handle.clone(), stopping.clone())));
         let parts = Parts {

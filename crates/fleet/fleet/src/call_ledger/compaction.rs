@@ -29,9 +29,11 @@ pub fn compaction(
     };
     let merged = CallKey { hour: 0, replica: ALL.to_owned(), ..first }.to_string();
     let records = &records[..records.len().min(RECORDS_MAX)];
-    let read = records.iter().map(|record| Versioned::<CallRecord>::parse(&record.key, &record.value));
+    let read =
+        records.iter().map(|record| Versioned::<CallRecord>::parse(&record.key, &record.value));
     let read: Vec<Versioned<CallRecord>> = read.collect::<Result<_, _>>()?;
-    let longest = read.iter().map(|of| of.value().interval_minutes).fold(interval_minutes, u16::max);
+    let longest =
+        read.iter().map(|of| of.value().interval_minutes).fold(interval_minutes, u16::max);
     let mut sum = CallRecord { interval_minutes: longest, ..CallRecord::default() };
     let mut transaction = Transaction::default();
     let (mut before, mut is_merged) = (Revision(0), true);

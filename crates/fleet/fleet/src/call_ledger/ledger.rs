@@ -11,7 +11,7 @@
 //!                           └── failed for sure: sent again, the very same
 //! ```
 //!
-//! What is given up counts as pending again, so no call is lost, and none is stored twice: a transaction compares the own record with what
+//! Calls of a batch that is given up are pending again, so none is lost, and none is stored twice: a transaction compares the own record with what
 //! it was before the first attempt.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -226,10 +226,8 @@ impl CallLedger {
         let key = self.key(tenant, born, minute);
         // No earlier run wrote in an hour that began later than this one. If one did after all, by another clock, that is found out.
         let is_new = minute / 60 * 3_600 > self.started;
-        let new = || CallAccount {
-            revision: is_new.then_some(Revision(0)),
-            ..CallAccount::default()
-        };
+        let new =
+            || CallAccount { revision: is_new.then_some(Revision(0)), ..CallAccount::default() };
         let of_day = u16::try_from(minute % (DAY / 60)).unwrap_or_default();
         self.accounts.entry(key).or_insert_with(new).pending.add(of_day, calls);
     }
@@ -302,7 +300,8 @@ impl CallLedger {
             let is_dirty = |(_, account): &(&CallKey, &CallAccount)| !account.pending.is_empty();
             let dirty = self.accounts.iter().filter(is_dirty);
             let queue = dirty.map(|(key, _)| key.clone()).collect();
-            self.round = Some(Round { begun: now, queue, is_written: false, is_final: self.is_ending });
+            self.round =
+                Some(Round { begun: now, queue, is_written: false, is_final: self.is_ending });
         }
         if self.own_revision.is_none() {
             return Some(Asked::Own);
@@ -330,10 +329,8 @@ impl CallLedger {
             let Some(account) = self.accounts.get_mut(&key) else { continue };
             let Some(before) = account.revision else { continue };
             let added = std::mem::take(&mut account.pending);
-            let mut record = account
-                .stored
-                .clone()
-                .unwrap_or_else(|| Versioned::new(CallRecord::default()));
+            let mut record =
+                account.stored.clone().unwrap_or_else(|| Versioned::new(CallRecord::default()));
             let CallRecord { interval_minutes, calls } = record.value_mut();
             calls.add_all(&added, *interval_minutes);
             bytes += record.bytes().len();
@@ -371,7 +368,9 @@ impl CallLedger {
             (Asked::Mark, Ok(_)) => {}
             (Asked::Mark, Err(_)) => self.not_before = now + RETRY_SECONDS,
             (_, Err(failed)) => return self.pause(now, failed.to_string()),
-            (asked, Ok(_)) => return self.pause(now, format!("an answer to something else: {asked:?}")),
+            (asked, Ok(_)) => {
+                return self.pause(now, format!("an answer to something else: {asked:?}"));
+            }
         }
         None
     }
@@ -403,12 +402,7 @@ impl CallLedger {
         None
     }
 
-    fn take_account(
-        &mut self,
-        now: u64,
-        key: &CallKey,
-        found: Option<&Record>,
-    ) -> Option<String> {
+    fn take_account(&mut self, now: u64, key: &CallKey, found: Option<&Record>) -> Option<String> {
         let read = found.map(|record| Versioned::<CallRecord>::parse(&record.key, &record.value));
         let stored = match read.transpose() {
             Ok(stored) => stored,
@@ -488,9 +482,11 @@ impl CallLedger {
                 self.others.remove(&record.key);
                 continue;
             }
-            let seen = self.others.entry(record.key.clone()).or_insert((record.changed, 0));
-            let rounds = if seen.0 == record.changed { seen.1 + 1 } else { 0 };
-            *seen = (record.changed, rounds);
+            let rounds = match self.others.get(&record.key) {
+                Some((before, rounds)) if *before == record.changed => rounds + 1,
+                _ => 0,
+            };
+            self.others.insert(record.key.clone(), (record.changed, rounds));
             if rounds >= LOST_ROUNDS {
                 of.value_mut().lost = Some(now);
                 self.marks.push(mark(record, &of));

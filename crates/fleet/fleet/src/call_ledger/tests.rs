@@ -210,7 +210,8 @@ fn etcd_that_is_away_over_midnight_only_delays() {
         world.sums(60).iter().map(|(_, from, _, calls)| (from, calls)).collect();
     let midnight = 20_001 * DAY;
     assert_eq!(steps, [(midnight - 60, 3), (midnight, 3)]);
-    let days: Vec<u64> = world.all(DAYS).iter().filter_map(|of| CallKey::parse(&of.key)).map(|of| of.day).collect();
+    let days: Vec<u64> =
+        world.all(DAYS).iter().filter_map(|of| CallKey::parse(&of.key)).map(|of| of.day).collect();
     assert_eq!(days, [20_000, 20_001]);
 }
 
@@ -326,7 +327,13 @@ fn compaction_changes_no_sum() {
 /// Steps add up to the total wherever they begin, and adjacent ranges to the whole: a minute counts where it begins.
 #[test]
 fn a_minute_counts_in_the_step_that_it_begins_in() {
-    let key = CallKey { day: 1, tenant: tenant(0), born: 0, hour: 0, replica: "https://a:1/x".to_owned() };
+    let key = CallKey {
+        day: 1,
+        tenant: tenant(0),
+        born: 0,
+        hour: 0,
+        replica: "https://a:1/x".to_owned(),
+    };
     assert_eq!(CallKey::parse(&key.to_string()), Some(key.clone()));
     let mut record = CallRecord::default();
     (0..10).for_each(|minute| record.calls.add(minute, 1 << minute));
@@ -347,7 +354,13 @@ fn a_minute_counts_in_the_step_that_it_begins_in() {
 /// Size of what is stored and written, for the page of operating.
 #[test]
 fn a_thousand_tenants_that_call_each_minute_take_so_many_bytes() {
-    let key = CallKey { day: 20_000, tenant: tenant(0), born: BORN, hour: 1, replica: "https://fleet-0.example.org:7700".to_owned() };
+    let key = CallKey {
+        day: 20_000,
+        tenant: tenant(0),
+        born: BORN,
+        hour: 1,
+        replica: "https://fleet-0.example.org:7700".to_owned(),
+    };
     let bytes = |first: u16, minutes: u16, interval: u16| {
         let mut record = CallRecord { interval_minutes: interval, ..CallRecord::default() };
         let all = first..first + minutes;
@@ -357,7 +370,9 @@ fn a_thousand_tenants_that_call_each_minute_take_so_many_bytes() {
     let written: usize = (1..=60).map(|minutes| bytes(720, minutes, 1)).sum();
     let hour = bytes(720, 60, 1);
     let (day, by_hour) = (bytes(0, 1_440, 1), bytes(0, 1_440, 60));
-    println!("{written} bytes an hour are written; {hour} are left, {day} of a day, {by_hour} by hour");
+    println!(
+        "{written} bytes an hour are written; {hour} are left, {day} of a day, {by_hour} by hour"
+    );
     assert_eq!((written, hour, day, by_hour), (11_271, 247, 3_007, 336));
 }
 

@@ -116,8 +116,7 @@ impl Services {
     ) -> Result<Vec<Record>, ApiError> {
         let (mut all, mut from) = (Vec::new(), None);
         loop {
-            let request =
-                Request::Range { prefix: prefix.to_owned(), at: *at, from, limit: PAGE };
+            let request = Request::Range { prefix: prefix.to_owned(), at: *at, from, limit: PAGE };
             let (records, more) = match self.0.parts.etcd.ask(&request).await {
                 Ok(Answer::Range { records, more, now }) => {
                     at.get_or_insert(now);

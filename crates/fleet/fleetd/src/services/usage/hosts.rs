@@ -146,7 +146,8 @@ impl Services {
         };
         let mut reply = v1::ListUsageResponse::default();
         if first.is_empty() {
-            let (mut calls, counted) = (MergedUsage::default(), self.counted_calls(question).await?);
+            let (mut calls, counted) =
+                (MergedUsage::default(), self.counted_calls(question).await?);
             calls.add_calls(question, counted.entries);
             calls.add_gaps(counted.gaps);
             let behind = Some(page_token.as_str()).filter(|key| !key.is_empty());

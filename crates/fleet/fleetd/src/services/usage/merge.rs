@@ -219,6 +219,38 @@ mod tests {
         assert!(page.unreachable_hosts.iter().all(|of| of.host.is_empty()), "not for tenants");
     }
 
+    /// Calls that replicas count are their tenant's, and those of its project; a gap of theirs is nobody's alone.
+    #[test]
+    fn calls_at_replicas_are_added_to_those_at_hosts() {
+        let groups =
+            [(UsageGrouping::Tenant, "tenants/acme"), (UsageGrouping::Project, "projects/red")];
+        for (by, group) in groups {
+            let question = question(by, None);
+            let mut merged = merged(&question);
+            let calls = v1::UsageEntry {
+                tenant: "tenants/acme".into(),
+                start_time: Some(timestamp(1_000)),
+                api_calls: 5,
+                ..v1::UsageEntry::default()
+            };
+            merged.add_calls(&question, vec![calls]);
+            let gaps = vec![v1::UsageGap { reason: "NOT_RUNNING".to_owned(), millis: 7 }];
+            let start_time = Some(timestamp(1_000));
+            let gap = v1::UsageEntry { gaps, start_time, ..v1::UsageEntry::default() };
+            merged.add_gaps(vec![gap]);
+            let (page, _) = merged.page(&question, None, 10);
+            let of = |entry: &v1::UsageEntry| format!("{}{}", entry.project, entry.tenant);
+            let own = page.usage.iter().find(|entry| of(entry) == group);
+            assert_eq!(
+                own.map(|entry| (entry.api_calls, entry.gaps.len())),
+                Some((8, 0)),
+                "{by:?}"
+            );
+            let nobodys = page.usage.iter().find(|entry| of(entry).is_empty());
+            assert_eq!(nobodys.map(|entry| entry.gaps[0].millis), Some(7), "{by:?}");
+        }
+    }
+
     #[test]
     fn pages_follow_each_other_without_a_hole() {
         let question = question(UsageGrouping::Dag, Some("acme"));
