@@ -18,6 +18,7 @@
 #![warn(clippy::missing_errors_doc)]
 
 mod agent;
+pub mod call_ledger;
 mod dag_records;
 mod fleet;
 mod frozen;

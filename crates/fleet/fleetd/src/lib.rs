@@ -10,8 +10,8 @@
 //!  what only a host knows: front ──► passing ──► Asking ──► leader: HostCalls ──► the host's own services
 //! ```
 //!
-//! A replica keeps nothing of its own: records are in etcd, images in an object store, and what hosts report at the
-//! leader. Reads go through the leader, too.
+//! A replica keeps nothing of its own but calls that it has counted and not stored yet: records are in etcd, images in an object
+//! store, and what hosts report at the leader. Reads go through the leader, too.
 //!
 //! One crate, because services, links of hosts and watches all end in what is asked of the runner, or in what it has done:
 //! a border would make these types public.
@@ -20,6 +20,8 @@
 
 mod asking;
 mod budgets;
+mod call_counting;
+mod call_upkeep;
 mod calls;
 mod error;
 mod explanation;

@@ -31,6 +31,8 @@ use tonic_health::server::HealthReporter;
 use crate::METHODS;
 use crate::asking::LeaderClient;
 use crate::budgets::{self, BudgetSettings, ReplicaPrices};
+use crate::call_counting::CallCounting;
+use crate::call_upkeep;
 use crate::history::History;
 use crate::links::HostLinks;
 use crate::metrics::MetricsPage;
@@ -80,7 +82,8 @@ pub struct FleetBound {
 ///
 /// # Errors
 /// As [`snic_front::bind`], also for the page.
-pub async fn bind(settings: FleetServerSettings) -> Result<FleetBound, ServeError> {
+pub async fn bind(mut settings: FleetServerSettings) -> Result<FleetBound, ServeError> {
+    settings.front.calls.get_or_insert_default();
     let front = snic_front::bind(settings.front.clone()).await?;
     let peers = watch::Sender::new(settings.peers.clone());
     let web = settings.web.map(|at| bind_page(at, &front)).transpose()?;
@@ -161,6 +164,9 @@ impl FleetBound {
         let images = Arc::new(KeptImages { images, kept });
         let sweeping =
             tokio::spawn(sweeper::run(Arc::clone(&images), handle.clone(), stopping.clone()));
+        let calls = settings.front.calls.clone().unwrap_or_default();
+        let counting = CallCounting::start(etcd.clone(), calls, &address);
+        let upkeep = tokio::spawn(call_upkeep::run(etcd.clone(), handle.clone(), stopping.clone()));
         let metrics =
             settings.metrics.map(|page| tokio::spawn(page.serve(handle.clone(), stopping.clone())));
         let parts = Parts {
@@ -209,12 +215,11 @@ impl FleetBound {
             }
         };
         // They end by themselves; a panic has printed its own message.
-        let _ = watched.await;
-        let _ = sweeping.await;
-        let _ = spending.await;
-        for page in page.into_iter().chain(metrics) {
-            let _ = page.await;
+        for task in [watched, sweeping, spending, upkeep].into_iter().chain(page).chain(metrics) {
+            let _ = task.await;
         }
+        // No call is admitted any more.
+        counting.end().await;
         result
     }
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a helper that fails, fails its test")]
 
 mod budgets;
+mod calls;
 mod capture;
 #[allow(dead_code, reason = "shared with the tests of the connection to etcd")]
 #[path = "../../../../crates/stores/store-etcd/tests/real/cluster.rs"]

@@ -431,14 +431,19 @@ impl Fleet {
         self.replicas[replica].start();
     }
 
-    /// A replica stops as it does for an operator, and the programs of the next version take its place.
-    pub async fn upgrade_replica(&mut self, replica: usize) {
-        println!("r{replica} is upgraded");
+    /// A replica stops as it does for an operator.
+    pub async fn stop_replica(&mut self, replica: usize) {
         let mut child = self.replicas[replica].child.take().expect("it runs");
         let pid = rustix::process::Pid::from_child(&child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
         let status = tokio::task::spawn_blocking(move || child.wait().unwrap()).await.unwrap();
         assert!(status.success(), "{status}");
+    }
+
+    /// The same, and the programs of the next version take its place.
+    pub async fn upgrade_replica(&mut self, replica: usize) {
+        println!("r{replica} is upgraded");
+        self.stop_replica(replica).await;
         self.versions.as_ref().expect("there are two").upgrade(&format!("r{replica}"));
         self.replicas[replica].start();
     }

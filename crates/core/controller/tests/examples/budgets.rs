@@ -296,7 +296,8 @@ fn the_fleet_switches_bursts_off_and_on() {
     };
     told(&mut world, Some(0), 4);
     assert_eq!(bucket(&mut world, "cust/web"), 5_000, "the promise, and no more");
-    let last = world.controller.log_before(&caller("cust"), None);
+    let reader = caller("cust");
+    let last = world.controller.log_before(&reader, None);
     let last: Vec<String> = last.map(|entry| entry.text.clone()).collect();
     let says = "the fleet says that tenants/cust has spent its budget in 1970-01: its DAGs get their promises and no more \
                 until it says otherwise";

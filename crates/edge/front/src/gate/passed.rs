@@ -1,6 +1,6 @@
 //! Calls that another server has authenticated and passes on: a fleet's replica, to a host's services. They do not come
 //! through the gate, for their connection is the other server's; access and policies are decided here as for the host's
-//! own callers.
+//! own callers. Calls of tenants are counted where they arrive, so not here.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -19,7 +19,6 @@ use super::passage::{CallAuthorizer, DecisionSlot};
 use super::{Deadline, admit_kind, out_of_time, reply, standing};
 use crate::access::{Methods, Row, Span};
 use crate::authorization::Authorization;
-use crate::call_counts::CallCounts;
 use crate::error::RETRY_SOON;
 use crate::identity::CallerIdentity;
 use crate::settings::{FrontSettings, WAIT_MAX};
@@ -49,7 +48,6 @@ struct Ready {
     methods: Methods,
     authorization: Authorization,
     message_bytes_max: usize,
-    calls: Option<CallCounts>,
     places: PermitPool,
 }
 
@@ -65,7 +63,6 @@ impl PassedCalls {
             methods: settings.methods,
             authorization: settings.authorization.clone(),
             message_bytes_max: settings.limits.message_bytes_max,
-            calls: settings.calls.clone(),
             places: PermitPool::passed_calls(CALLS_MAX, CALLS_PER_CALLER_MAX),
         };
         // A server is started once.
@@ -100,9 +97,6 @@ impl Ready {
         admit_kind(row, Some(&identity), &settled)?;
         let level = CallerLevel::of_identity(&identity);
         let place = self.places.enter(level, CallerFlow::from(&identity))?;
-        if let Some(calls) = &self.calls {
-            calls.count(row, &identity);
-        }
         let passage = CallAuthorizer::new(identity, row, self.authorization.clone(), settled);
         let reply = self.run(row, &call, passage.clone()).await;
         let reply = reply::complete(reply, self.message_bytes_max);

@@ -1,4 +1,4 @@
-//! Usage of the fleet: what its hosts have counted, added up. A replica keeps nothing of it.
+//! Usage of the fleet: what its hosts have counted, added up, and calls that its replicas have counted, which are in etcd.
 //!
 //! ```text
 //!  operators, by DAG or card ──► one host after the other, page by page
@@ -9,6 +9,7 @@
 //! comes back. So hosts are told with tenants' questions when the fleet created them, and leave out what may be an earlier tenant's. A host that does not answer is a
 //! gap of the length of the range; it is never counted as nothing.
 
+mod calls;
 mod hosts;
 mod merge;
 mod spending;
@@ -59,6 +60,8 @@ struct UsageQuestion {
     range: (u64, u64),
     /// Second in which the fleet created the tenant that asks, where the range begins before.
     born: Option<u64>,
+    /// Second in which the fleet created the tenant that asks.
+    created: Option<u64>,
 }
 
 impl UsageQuestion {
@@ -130,7 +133,13 @@ impl UsageService for Services {
         let key = after.as_ref().map(|after| after.key.as_str());
         let (mut reply, next) = match question.is_by_host() {
             true => self.host_by_host(&question, key, page.limit()).await?,
-            false => self.merged(&question).await?.page(&question, key, page.limit()),
+            false => {
+                let mut merged = self.merged(&question).await?;
+                let counted = self.counted_calls(&question).await?;
+                merged.add_calls(&question, counted.entries);
+                merged.add_gaps(counted.gaps);
+                merged.page(&question, key, page.limit())
+            }
         };
         let token = |key| PageEnd { from: question.range.0, key }.to_string();
         reply.next_page_token = next.map_or(String::new(), |key| query.token_after(&token(key)));
@@ -156,10 +165,13 @@ impl UsageService for Services {
         }
         let to_hosts = v1::ListUsageRequest { step_seconds, ..question.to_hosts.clone() };
         let question = UsageQuestion { to_hosts, ..question };
-        let merged = self.merged(&question).await?;
+        let mut merged = self.merged(&question).await?;
+        let counted = self.counted_calls(&question).await?;
+        merged.add_calls(&question, counted.entries);
         if merged.is_empty() {
             self.check_exists(&account).await?;
         }
+        merged.add_gaps(counted.gaps);
         let total = merged.total(&question, &account);
         let unreachable_hosts = merged.unreachable(&question);
         let dag = account.dag.as_ref().map(DagName::to_string).unwrap_or_default();
@@ -250,7 +262,8 @@ impl Services {
         let (host, card) = card(&request.card)?;
         let range = range((request.start_time, request.end_time))?;
         let range = (begun.unwrap_or(range.0), range.1);
-        let born = self.born(own.as_ref()).await?.filter(|born| *born > range.0);
+        let created = self.born(own.as_ref()).await?;
+        let born = created.filter(|born| *born > range.0);
         let projects = self.projects(by, &request.project).await?;
         let to_hosts = v1::ListUsageRequest {
             tenant: own.as_ref().map_or(request.tenant, name::of_tenant),
@@ -264,7 +277,7 @@ impl Services {
             page_token: String::new(),
             ..request
         };
-        Ok(Some(UsageQuestion { to_hosts, by, own, host, projects, range, born }))
+        Ok(Some(UsageQuestion { to_hosts, by, own, host, projects, range, born, created }))
     }
 
     /// The question about one tenant or DAG.

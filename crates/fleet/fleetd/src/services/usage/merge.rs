@@ -50,6 +50,16 @@ impl MergedUsage {
         self.add_sum(entry);
     }
 
+    /// Adds calls that replicas have counted.
+    pub fn add_calls(&mut self, question: &UsageQuestion, entries: Vec<v1::UsageEntry>) {
+        entries.into_iter().for_each(|entry| self.add(question, entry));
+    }
+
+    /// Adds times in which a replica may have counted calls that are missing.
+    pub fn add_gaps(&mut self, gaps: Vec<v1::UsageEntry>) {
+        gaps.into_iter().for_each(|gap| self.add_sum(gap));
+    }
+
     fn add_sum(&mut self, entry: v1::UsageEntry) {
         match self.sums.get_mut(&key(&entry)) {
             Some(sum) => add_usage(sum, &entry),
@@ -133,6 +143,7 @@ mod tests {
             projects: (by == UsageGrouping::Project).then(|| projects.into()),
             range: (1_000, 1_060),
             born: None,
+            created: None,
         }
     }
 
@@ -206,6 +217,38 @@ mod tests {
         assert_eq!(page.usage.iter().map(gap).collect::<Vec<_>>(), [gap(&total)]);
         assert_eq!(page.unreachable_hosts.len(), 2);
         assert!(page.unreachable_hosts.iter().all(|of| of.host.is_empty()), "not for tenants");
+    }
+
+    /// Calls that replicas count are their tenant's, and those of its project; a gap of theirs is nobody's alone.
+    #[test]
+    fn calls_at_replicas_are_added_to_those_at_hosts() {
+        let groups =
+            [(UsageGrouping::Tenant, "tenants/acme"), (UsageGrouping::Project, "projects/red")];
+        for (by, group) in groups {
+            let question = question(by, None);
+            let mut merged = merged(&question);
+            let calls = v1::UsageEntry {
+                tenant: "tenants/acme".into(),
+                start_time: Some(timestamp(1_000)),
+                api_calls: 5,
+                ..v1::UsageEntry::default()
+            };
+            merged.add_calls(&question, vec![calls]);
+            let gaps = vec![v1::UsageGap { reason: "NOT_RUNNING".to_owned(), millis: 7 }];
+            let start_time = Some(timestamp(1_000));
+            let gap = v1::UsageEntry { gaps, start_time, ..v1::UsageEntry::default() };
+            merged.add_gaps(vec![gap]);
+            let (page, _) = merged.page(&question, None, 10);
+            let of = |entry: &v1::UsageEntry| format!("{}{}", entry.project, entry.tenant);
+            let own = page.usage.iter().find(|entry| of(entry) == group);
+            assert_eq!(
+                own.map(|entry| (entry.api_calls, entry.gaps.len())),
+                Some((8, 0)),
+                "{by:?}"
+            );
+            let nobodys = page.usage.iter().find(|entry| of(entry).is_empty());
+            assert_eq!(nobodys.map(|entry| entry.gaps[0].millis), Some(7), "{by:?}");
+        }
     }
 
     #[test]

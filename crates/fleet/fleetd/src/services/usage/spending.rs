@@ -14,7 +14,7 @@ use snic_fleet::protocol::{
     Budgeted, FleetCommand, FleetItem, FleetList, FleetProject, FleetSpending, FleetTenant,
     SPENDING_NOTES_MAX, SpendingNote, SpendingView,
 };
-use snic_usage::{Money, PriceVersion, Prices, month};
+use snic_usage::{Meter, Money, PriceVersion, PricedCount, Prices, month};
 use tonic::Status;
 
 use super::hosts::fleet;
@@ -173,11 +173,14 @@ impl Services {
         range: (u64, u64),
         prices: &Prices,
     ) -> Result<Spent, Status> {
-        let born = tenant.meta.created.as_nanos() / 1_000_000_000;
+        let created = tenant.meta.created.as_nanos() / 1_000_000_000;
         let (mut money, mut is_partial) = (Money::default(), false);
         for (version, range) in priced_parts(prices, range) {
-            let Some(question) = question_of(&tenant.tenant.id, born, range) else { continue };
-            let merged = self.merged(&question).await?;
+            let Some(question) = question_of(&tenant.tenant.id, created, range) else { continue };
+            let mut merged = self.merged(&question).await?;
+            if has_price_for_calls(version) {
+                merged.add_calls(&question, self.counted_calls(&question).await?.entries);
+            }
             is_partial |= !merged.unreachable(&question).is_empty();
             for entry in merged.into_entries() {
                 money += version.cost_by(|count| priced_count(&entry, count));
@@ -185,6 +188,12 @@ impl Services {
         }
         Ok((money, is_partial))
     }
+}
+
+/// Whether calls cost anything: those that replicas have counted are read day by day.
+fn has_price_for_calls(version: &PriceVersion) -> bool {
+    let of_calls = PricedCount::Meter(Meter::ApiCalls);
+    version.prices().iter().any(|(meter, price)| meter.count == of_calls && !price.is_zero())
 }
 
 /// Parts of a range that have one version of the prices each; nothing has a price before the first.
@@ -197,8 +206,8 @@ fn priced_parts(prices: &Prices, (from, to): (u64, u64)) -> Vec<(&PriceVersion, 
 }
 
 /// Question about what a tenant that was created in a second has used in a range; `None` if the range is over by then.
-fn question_of(tenant: &TenantId, born: u64, (from, to): (u64, u64)) -> Option<UsageQuestion> {
-    let born = Some(born).filter(|born| *born > from);
+fn question_of(tenant: &TenantId, created: u64, (from, to): (u64, u64)) -> Option<UsageQuestion> {
+    let born = Some(created).filter(|born| *born > from);
     if born.is_some_and(|born| born >= to) {
         return None;
     }
@@ -218,6 +227,7 @@ fn question_of(tenant: &TenantId, born: u64, (from, to): (u64, u64)) -> Option<U
         projects: None,
         range: (from, to),
         born,
+        created: Some(created),
     })
 }
 
