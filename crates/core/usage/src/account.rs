@@ -40,6 +40,7 @@ impl Account {
                 tenant,
                 dag,
                 begun: second,
+                first: None,
                 ended: None,
                 remainders: Remainders::default(),
                 nts: Vec::new(),
@@ -99,6 +100,16 @@ impl Account {
     /// Second in which it began, since 1970.
     pub const fn begun(&self) -> u64 {
         self.saved.begun
+    }
+
+    /// Second with which its first interval began, where that is long before [`Self::begun`].
+    pub const fn first(&self) -> Option<u64> {
+        self.saved.first
+    }
+
+    /// The open interval began with this second.
+    pub(crate) const fn set_first(&mut self, second: u64) {
+        self.saved.first = Some(second);
     }
 
     /// Second in which the DAG left the card, if it did, or the end of a later interval with something of it.

@@ -34,6 +34,9 @@ pub const ENDED_ACCOUNTS_MAX: usize = 256;
 /// times as long as it was set back by they are where they belong again.
 const CATCH_UP: u64 = 1;
 
+/// Seconds after the beginning of the open interval from which on an account that begins remembers it.
+const FIRST_AFTER: u64 = 2 * IntervalLevel::Fine.interval();
+
 /// Changes on a card that wait for its first reading; with more it is said to have had no time in between.
 const WAITING_MAX: usize = 4_096;
 
@@ -168,11 +171,14 @@ impl Book {
     }
 
     /// Adds an account; a new one is swept from its first second on.
-    fn insert(&mut self, key: AccountKey, account: Account, begun: Option<u64>) {
+    fn insert(&mut self, key: AccountKey, mut account: Account, begun: Option<u64>) {
         if let Some(second) = begun {
             // The open interval may have begun long before, where the daemon did not run.
-            let second = self.closed.map_or(second, |closed| closed.min(second));
-            self.sweeps.add(&key, &account, second);
+            let first = self.closed.map_or(second, |closed| closed.min(second));
+            if first + FIRST_AFTER < second {
+                account.set_first(first);
+            }
+            self.sweeps.add(&key, &account, first);
         }
         self.tenants.entry(account.tenant().clone()).or_default().insert(key.clone());
         self.accounts.insert(key, account);

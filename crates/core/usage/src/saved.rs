@@ -62,6 +62,9 @@ pub struct SavedAccount {
     pub dag: Option<DagId>,
     /// Second in which it began.
     pub begun: u64,
+    /// Second with which its first interval began, where that is long before: nobody closed intervals meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first: Option<u64>,
     /// Second in which the DAG left the card, if it did, or the end of a later interval with something of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<u64>,

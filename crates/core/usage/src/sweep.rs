@@ -71,7 +71,7 @@ impl Sweeper {
     pub fn add_restored(&mut self, key: &AccountKey, account: &Account) {
         let places = IntervalLevel::ALL.map(|level| match self.kept.removed(level) {
             // Nothing was removed yet.
-            0 => level.page_of(account.begun()),
+            0 => level.page_of(account.first().unwrap_or_else(|| account.begun())),
             removed => removed,
         });
         self.places.insert(key.clone(), places);

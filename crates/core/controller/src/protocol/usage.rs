@@ -29,6 +29,8 @@ pub struct UsageAccount {
     pub dag: Option<DagId>,
     /// Second in which it began, since 1970.
     pub begun: u64,
+    /// Second with which its first interval began, where that is long before.
+    pub first: Option<u64>,
     /// Second in which the DAG left the card, if it did.
     pub ended: Option<u64>,
     /// NT types that it counts by themselves, in the order of [`snic_usage::Meter::Nt`].

@@ -39,6 +39,7 @@ fn view(core: &Core, key: &AccountKey, account: &Account) -> UsageAccount {
         tenant: account.tenant().clone(),
         dag: account.dag().cloned(),
         begun: account.begun(),
+        first: account.first(),
         ended: account.ended(),
         nts: account.nts().to_vec(),
         outages: account.outages().to_vec(),

@@ -30,6 +30,8 @@ const STEPS_MAX: u64 = 10_000;
 /// Most steps of one account: they come in one reply.
 const ACCOUNT_STEPS_MAX: u64 = 1_000;
 
+/// Seconds by which an account's first interval may have begun before it: two of the shortest ones.
+const FIRST_EARLIER: u64 = 20;
 /// Seconds of the range where a request names none.
 const DAY: u64 = 86_400;
 
@@ -369,7 +371,7 @@ fn add_up(
     let level = level_of([from, end, query.step]);
     let is_within = |account: &&UsageAccount| {
         let is_over = account.ended.is_some_and(|ended| ended + 2 * DAY < from);
-        query.selects(account) && !is_over && account.begun < to
+        query.selects(account) && !is_over && first_start(account, FIRST_EARLIER) < to
     };
     let accounts = view.accounts.iter().filter(is_within);
     let mut accounts: Vec<(String, &UsageAccount)> =
@@ -445,6 +447,12 @@ fn unreadable(error: &StoreError) -> ApiError {
     ApiError::new(ErrorReason::StoreUnavailable, text)
 }
 
+/// Second before which no interval of an account begins. One that does not say when its first interval began was begun at most so many
+/// seconds after that.
+fn first_start(account: &UsageAccount, earlier: u64) -> u64 {
+    account.first.unwrap_or(account.begun.saturating_sub(earlier))
+}
+
 /// Adds what one account has in a range. Time O(pages of the range).
 fn add_account(
     store: &dyn Store,
@@ -454,7 +462,7 @@ fn add_account(
     series: &mut UsageSeries,
 ) -> Result<(), StoreError> {
     for part in parts(view, (from, to, level)) {
-        let begun = PageRange { from: part.from.max(account.begun.saturating_sub(DAY)), ..part };
+        let begun = PageRange { from: part.from.max(first_start(account, DAY)), ..part };
         for start in begun.pages() {
             let key = UsageKey::FullPage(account.key.clone(), part.level, start);
             let Some(bytes) = store.get(&key.to_string())? else { continue };

@@ -46,6 +46,7 @@ fn view(book: &Book) -> UsageView {
         project: None,
         dag: account.dag().cloned(),
         begun: account.begun(),
+        first: account.first(),
         ended: account.ended(),
         nts: account.nts().to_vec(),
         outages: account.outages().to_vec(),
@@ -185,6 +186,55 @@ fn groups_are_sums_of_what_is_selected() {
     assert_eq!(counted(&of_projects, Some(&red)), [red_only]);
     let many = UsageQuery { step: 1, ..query(1, UsageGrouping::Dag) };
     add_up(&store, &view, &many).expect_err("too many steps");
+}
+
+/// The daemon did not run for days, and a DAG comes before the first interval after that is closed: its usage is in the interval that
+/// began before, and is found there once its pages are full.
+#[test]
+fn the_first_interval_after_days_is_found_for_a_dag_that_is_new() {
+    let retention = Retention::default();
+    let (store, mut book) = (MemoryStore::new(), Book::default());
+    let at = |second: u64| snic_domain::Timestamp::from_nanos((BEGIN + second) * 1_000_000_000);
+    let read = |book: &mut Book, second: u64| {
+        let counters = counters(second);
+        let line = Bandwidth::from_gbps(1);
+        let now = at(second);
+        let reading = UsageReading { now, clock_hz: 1_000, line, counters: &counters };
+        book.read(&card(), &reading, |_| true);
+    };
+    book.booted(at(0), &card(), 1);
+    read(&mut book, 0);
+    book.close(at(0), &retention);
+    let back = 3 * DAY;
+    read(&mut book, back);
+    let (tenant, name) = dag("acme");
+    let uid = DagUid::new(0, 1).expect("few");
+    let rates = UsageRates { promised: 8_000_000, ..UsageRates::default() };
+    book.place(at(back), &card(), (&tenant, &name, uid), rates);
+    for second in back + 1..back + 2 * DAY {
+        if second.is_multiple_of(600) || second < back + 60 {
+            read(&mut book, second);
+            book.close(at(second), &retention);
+            write(&store, &mut book);
+        }
+    }
+    let view = view(&book);
+    let account = &view.accounts[0];
+    assert!(account.first.is_some_and(|first| first <= BEGIN), "{account:?}");
+    let total = |from: u64, to: u64| {
+        let query = UsageQuery { from: Some(from), to: Some(to), ..query(0, UsageGrouping::Dag) };
+        let all = add_up(&store, &view, &query).expect("it is readable");
+        all.iter().map(|entry| entry.life_ms).sum::<u64>()
+    };
+    let (first, last) = (BEGIN / 3_600 * 3_600, view.closed);
+    let whole = total(first, last);
+    assert!(whole >= (2 * DAY - 1_200) * 1_000, "{whole} ms");
+    let parts = [(first, first + DAY), (first + DAY, BEGIN + back), (BEGIN + back, last)];
+    let sum: u64 =
+        parts.map(|(from, to)| total(from / 3_600 * 3_600, to / 3_600 * 3_600)).iter().sum();
+    let rest = total(last / 3_600 * 3_600, last);
+    assert_eq!(sum + rest, whole, "nothing is lost between two questions");
+    assert!(total(first, first + DAY) > 0, "of the interval in which the daemon did not run");
 }
 
 /// A fleet's tenant was created in an interval of an hour. An account that began later is its own, and one that began before may be of an
