@@ -32,7 +32,9 @@ async fn gap(client: &TestClient, tenant: &str) -> u64 {
 async fn call(fleet: &Fleet, (replica, who): (usize, &str), times: usize) {
     let client = fleet.client(replica, who);
     for _ in 0..times {
-        client.dags().list_dags(v1::ListDagsRequest::default()).await.unwrap();
+        let parent = who.replacen('-', "s/", 1);
+        let request = v1::ListDagsRequest { parent, ..Default::default() };
+        client.dags().list_dags(request).await.unwrap();
     }
 }
 
@@ -63,7 +65,7 @@ async fn listed(root: &TestClient, by: UsageGrouping, tenant: &str) -> u64 {
 /// All views of the same calls agree, and a tenant's steps add up to its total.
 async fn views_agree(fleet: &Fleet, tenant: &str, calls: u64) {
     let root = fleet.client(0, "operator-root");
-    let steps = usage(&root, tenant, 60).await;
+    let steps = usage(&root, tenant, 120).await;
     assert_eq!(steps.steps.iter().map(|of| of.api_calls).sum::<u64>(), calls);
     assert_eq!(steps.total.unwrap().api_calls, calls);
     for by in [UsageGrouping::Tenant, UsageGrouping::Dag, UsageGrouping::Card] {
