@@ -111,6 +111,33 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_action_has_its_word() {
+        for (word, action) in BudgetAction::WORDS {
+            assert_eq!(action.word(), word);
+        }
+        let shipped = BudgetPolicy::default();
+        assert_eq!((shipped.warn_percent, shipped.at_limit), (80, BudgetAction::NoNewDags));
+    }
+
+    /// A fleet stores the policy with its files, and sends levels between replicas.
+    #[test]
+    fn a_policy_is_read_as_it_was_written() {
+        for (_, at_limit) in BudgetAction::WORDS {
+            let policy = BudgetPolicy { warn_percent: 75, at_limit };
+            let text = serde_json::to_string(&policy).expect("JSON");
+            assert_eq!(serde_json::from_str::<BudgetPolicy>(&text).expect("as it was"), policy);
+        }
+        let level = serde_json::to_string(&BudgetLevel::Unknown).expect("JSON");
+        assert_eq!(serde_json::from_str::<BudgetLevel>(&level).ok(), Some(BudgetLevel::Unknown));
+    }
+
+    #[test]
+    fn what_is_not_known_counts_as_spent() {
+        assert!(BudgetLevel::Reached.is_over() && BudgetLevel::Unknown.is_over());
+        assert!(!BudgetLevel::Within.is_over() && !BudgetLevel::Warned.is_over());
+    }
+
+    #[test]
     fn a_budget_is_written_as_money_and_none_is_none() {
         let of = |micros| MonthBudget::from_micros(micros).to_string();
         assert_eq!(of(0), "0");

@@ -323,6 +323,18 @@ mod tests {
     }
 
     #[test]
+    fn a_project_has_a_name_that_is_one_part_of_a_key() {
+        for good in ["a", "7", "red.example.org", "a-b", &"a".repeat(NAME_CHARS_MAX)] {
+            assert_eq!(ProjectId::new(good).map(|id| id.to_string()), Ok(good.to_owned()));
+        }
+        let long = "a".repeat(NAME_CHARS_MAX + 1);
+        for bad in ["", "A", "-a", "a-", ".a", "a.", "a/b", "a b", "é", &long] {
+            let error = ProjectId::new(bad).expect_err(bad);
+            assert_eq!((error.kind, error.rule), ("project", NAME_RULE), "{bad}");
+        }
+    }
+
+    #[test]
     fn serde_refuses_what_new_refuses() {
         assert!(serde_json::from_str::<DagId>("\"web\"").is_ok());
         assert!(serde_json::from_str::<DagId>("\"We b\"").is_err());

@@ -211,6 +211,31 @@ mod tests {
     }
 
     #[test]
+    fn a_tenant_keeps_leaves_or_joins_a_project() {
+        let of = |name: &str| ProjectId::new(name).expect("a name of the test");
+        let (red, blue) = (of("red"), of("blue"));
+        for now in [None, Some(&red)] {
+            assert_eq!(ProjectChange::Keep.apply(now), now.cloned());
+            assert_eq!(ProjectChange::Leave.apply(now), None);
+            assert_eq!(ProjectChange::Join(blue.clone()).apply(now), Some(blue.clone()));
+            assert_eq!(ProjectChange::from(now.cloned()).apply(Some(&blue)), now.cloned());
+        }
+        assert!(ProjectChange::default().is_keep() && !ProjectChange::Leave.is_keep());
+    }
+
+    /// Records and requests of versions that knew no projects are read, and are written as they were.
+    #[test]
+    fn without_a_project_the_text_is_that_of_earlier_versions() {
+        let mut patch = TenantPatch { weight: Some(2), ..TenantPatch::default() };
+        let text = serde_json::to_value(&patch).expect("JSON");
+        assert!(text.get("project").is_none(), "{text}");
+        assert_eq!(serde_json::from_value::<TenantPatch>(text).expect("as it was"), patch);
+        patch.project = ProjectChange::Leave;
+        let text = serde_json::to_value(&patch).expect("JSON");
+        assert_eq!(serde_json::from_value::<TenantPatch>(text).expect("as it was"), patch);
+    }
+
+    #[test]
     fn a_patch_without_values_changes_nothing() {
         assert_eq!(QuotaPatch::default().apply(odd()), odd());
         assert_eq!(QuotaPatch::default().apply(Quota::default()), Quota::default());

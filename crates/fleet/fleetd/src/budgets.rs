@@ -1,4 +1,4 @@
-//! Budgets: the prices of this replica, and the task that has money that was spent looked at while it leads.
+//! Budgets: their settings, and the prices of this replica.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,10 +6,6 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use snic_usage::Prices;
-use tokio::sync::watch;
-
-use crate::runner::{Leadership, RunnerHandle};
-use crate::services::{Services, SpendingLevels};
 
 /// Settings of budgets.
 #[derive(Debug, Clone)]
@@ -57,35 +53,6 @@ impl ReplicaPrices {
             }
         }
         accepted.clone()
-    }
-}
-
-/// Looks at budgets now and then while this replica leads, until `stopping`.
-pub(crate) async fn run(
-    services: Services,
-    period: Duration,
-    runner: RunnerHandle,
-    mut stopping: watch::Receiver<bool>,
-) {
-    let mut levels = SpendingLevels::default();
-    loop {
-        tokio::select! {
-            _ = stopping.wait_for(|stopping| *stopping) => return,
-            () = tokio::time::sleep(period) => {}
-        }
-        if *runner.leadership().borrow() != Leadership::Own {
-            levels = SpendingLevels::default();
-            continue;
-        }
-        tokio::select! {
-            // A host that does not answer must not delay the end.
-            _ = stopping.wait_for(|stopping| *stopping) => return,
-            looked = services.look_at_budgets(&mut levels) => {
-                if let Err(error) = looked {
-                    tracing::warn!(%error, "budgets are not looked at this time");
-                }
-            }
-        }
     }
 }
 

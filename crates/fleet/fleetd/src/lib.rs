@@ -19,6 +19,7 @@
 #![warn(clippy::missing_errors_doc)]
 
 mod asking;
+mod budget_looks;
 mod budgets;
 mod call_counting;
 mod call_upkeep;

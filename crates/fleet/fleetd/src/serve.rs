@@ -30,7 +30,8 @@ use tonic_health::server::HealthReporter;
 
 use crate::METHODS;
 use crate::asking::LeaderClient;
-use crate::budgets::{self, BudgetSettings, ReplicaPrices};
+use crate::budget_looks;
+use crate::budgets::{BudgetSettings, ReplicaPrices};
 use crate::call_counting::CallCounting;
 use crate::call_upkeep;
 use crate::history::History;
@@ -182,7 +183,7 @@ impl FleetBound {
             stopping: stopping.clone(),
         };
         let services = Services::new(parts, &settings.front.limits);
-        let spending = tokio::spawn(budgets::run(
+        let spending = tokio::spawn(budget_looks::run(
             services.clone(),
             settings.budgets.period,
             handle.clone(),

@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn only_what_a_request_may_set_is_settable() {
         let (settable, others) = fields_of::<v1::Tenant>().unwrap();
-        assert_eq!(settable, ["weight", "quota", "etag", "labels", "description"]);
+        assert_eq!(settable, ["weight", "quota", "etag", "labels", "description", "project"]);
         assert!(others.contains(&"uid".to_owned()) && others.contains(&"name".to_owned()));
     }
 

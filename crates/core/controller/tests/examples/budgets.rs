@@ -270,8 +270,8 @@ fn burst_off_leaves_the_promise_and_takes_the_rest() {
 fn the_fleet_switches_bursts_off_and_on() {
     let mut world = World::new();
     let budgets = BudgetPolicy { at_limit: BudgetAction::BurstOff, ..BudgetPolicy::default() };
-    let changed = ControllerSettings { budgets, ..world.settings };
-    settings(&mut world, changed);
+    world.settings = ControllerSettings { budgets, ..world.settings };
+    world.handle(Event::Settings(Box::new(world.settings)));
     world.join_fleet(true);
     let customer = |micros: Option<u64>| {
         let month_budget = micros.map_or(MonthBudget::UNLIMITED, MonthBudget::from_micros);

@@ -69,7 +69,7 @@ impl FleetSpending {
         })
     }
 
-    /// What is known after a note. While a host does not answer, what was known of the month stays.
+    /// Spending that is known after a note. While a host does not answer, what was known of the month stays.
     pub(crate) fn after(before: Option<&Self>, note: &SpendingNote) -> Self {
         let mut new = note.spending.clone();
         let same = before.filter(|of| of.month == new.month && of.currency == new.currency);

@@ -14,11 +14,9 @@ mod projects;
 mod replica;
 mod reservations;
 mod tenants;
-mod usage;
+pub(crate) mod usage;
 mod usage_room;
 mod watching;
-
-pub(crate) use usage::SpendingLevels;
 
 use std::sync::Arc;
 use std::time::Duration;

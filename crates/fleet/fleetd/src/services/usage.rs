@@ -12,7 +12,7 @@
 mod calls;
 mod hosts;
 mod merge;
-mod spending;
+pub(crate) mod spending;
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -33,8 +33,6 @@ use snic_front::share::{CallerFlow, CallerLevel, Permit};
 use tonic::{Request, Response};
 
 use super::{RpcResult, Services};
-
-pub(crate) use spending::SpendingLevels;
 
 const DAY: u64 = 86_400;
 /// Range of promises where a request names none.

@@ -93,17 +93,21 @@ fn binding() -> BindingRecord {
     BindingRecord::new(spec, at(1), at(9))
 }
 
-/// One of each kind that can be made without a catalogue.
-fn all() -> Vec<Record> {
-    let tenant = Tenant {
+fn acme() -> Tenant {
+    Tenant {
         id: name().tenant,
         weight: 2,
         quota: Quota::default(),
         notes: Default::default(),
         project: None,
-    };
+    }
+}
+
+/// One of each kind that can be made without a catalogue.
+fn all() -> Vec<Record> {
     let (created, updated, rejections, fleet_number) = (at(1), at(2), Vec::new(), None);
     let (number, generation) = (1, 1);
+    let tenant = acme();
     let tenant =
         TenantRecord { tenant, number, generation, created, updated, rejections, fleet_number };
     let id = RuleId::new("first").expect("a label");
