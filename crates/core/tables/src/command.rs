@@ -105,6 +105,11 @@ impl CardCommand {
         }
     }
 
+    /// Whether it may be the first command to an opened card: others were decided for what was there before.
+    pub const fn begins_session(&self) -> bool {
+        matches!(self, Self::ReadBack { .. } | Self::LoadRole { .. } | Self::Reset { .. })
+    }
+
     /// Identifies the command in its report.
     pub const fn ticket(&self) -> Ticket {
         match self {

@@ -135,3 +135,32 @@ fn functions_count_for_the_dag_that_they_lead_to_until_they_are_released() {
     world.ask(delete("acme/api")).expect("nothing leads to it");
     world.settle();
 }
+
+/// The book takes in ten readings a second, of the hundred that there are: those that it left are in the interval that ends with them.
+#[test]
+fn what_was_read_just_before_an_interval_ends_is_in_it() {
+    let mut world = World::new();
+    world.deploy("acme/web", "aes", 10);
+    spend(&mut world, 12);
+    let interval = 10_000_000_000;
+    let left = |world: &World| interval - world.now.as_nanos() % interval;
+    let row = world.view("acme/web").uid.row();
+    let mut sent = 0;
+    // Sampled until 20 ms before its end, and then not any more.
+    while left(&world) > 20_000_000 {
+        let is_near = left(&world) <= 300_000_000;
+        if is_near {
+            sent += 1_000;
+            *world.card().counted.entry(row).or_default() += 1_000;
+        }
+        let pause = if is_near { Duration::from_millis(10) } else { Duration::from_millis(100) };
+        world.pass(pause.min(Duration::from_nanos(left(&world) - 10_000_000)));
+        world.handle(Event::Sample);
+        world.run();
+    }
+    assert!(sent > 20_000, "{sent} bytes");
+    let before = billed(&world, "acme/web").0.get(Meter::BytesIn);
+    world.pass(Duration::from_millis(25));
+    let after = billed(&world, "acme/web").0.get(Meter::BytesIn);
+    assert_eq!((before, after), (0, sent), "nothing of it is in the next interval");
+}

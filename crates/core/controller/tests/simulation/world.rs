@@ -216,6 +216,8 @@ pub struct World {
     pub settings: ControllerSettings,
     pub card: SimCard,
     session: Session,
+    /// The session was asked what the card holds: what comes before that was decided for an earlier one.
+    is_asked: bool,
     open: bool,
     /// The reset that the session releases the card for.
     resetting: Option<Ticket>,
@@ -305,6 +307,7 @@ impl World {
             settings,
             card,
             session: Session::new(deadlines()),
+            is_asked: false,
             open: false,
             resetting: None,
             reset_due: None,
@@ -441,6 +444,11 @@ impl World {
                 self.reset_due = Some(ticket);
             }
             return;
+        }
+        // As the card's thread does.
+        self.is_asked |= command.begins_session();
+        if !self.is_asked {
+            return self.note("-> what was decided for the session before is dropped");
         }
         match &command {
             CardCommand::Program { delta, .. } => {
@@ -656,6 +664,7 @@ impl World {
             return;
         }
         self.card.reopen();
+        self.is_asked = false;
         self.states.answered();
         self.open = true;
         let profile = Box::new(self.profile.clone());

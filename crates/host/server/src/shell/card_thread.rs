@@ -179,6 +179,8 @@ pub(super) fn start(
 struct CardThreadState<'a> {
     slot: CardSlot,
     session: Session,
+    /// The session was asked what the card holds.
+    is_asked: bool,
     clock: CardClock,
     store: &'a dyn Store,
     /// To the controller.
@@ -214,7 +216,8 @@ impl<'a> CardThreadState<'a> {
     ) -> Self {
         let session = new_session(&slot);
         let clock = CardClock::new(wall_clock());
-        Self { slot, session, clock, store, messages, orders, reopens, reset: None }
+        let (is_asked, reset) = (false, None);
+        Self { slot, session, is_asked, clock, store, messages, orders, reopens, reset }
     }
 
     fn run(mut self) {
@@ -286,6 +289,7 @@ impl<'a> CardThreadState<'a> {
     }
 
     fn serve(&mut self, card: &mut dyn Card) -> End {
+        self.is_asked = false;
         loop {
             let sleep = match (self.session.is_ready(), self.session.is_idle()) {
                 (true, _) => Duration::ZERO,
@@ -328,7 +332,14 @@ impl<'a> CardThreadState<'a> {
         }
     }
 
+    /// Submits a command. One that was decided for the session before may have waited for the store while the card was opened again,
+    /// and another device may be in its place: until this one was asked what it holds, nothing is for it.
     fn submit(&mut self, command: CardCommand, parent: Option<String>) {
+        self.is_asked |= command.begins_session();
+        if !self.is_asked {
+            tracing::debug!(card = %self.slot.id, ?command, "it was for the session before, and is dropped");
+            return;
+        }
         match command {
             CardCommand::LoadRole { ticket, force } => {
                 match self.slot.backend.prepare_role(force) {
