@@ -28,7 +28,7 @@ const MEASURED: u64 = 60;
 /// Last second of the day before it.
 const DAY_END: u64 = 86_400 - MEASURED;
 const CORE_PERCENT_MAX: f64 = 1.0;
-/// Mebibytes.
+/// Goal for the memory of the book, in mebibytes.
 const MEMORY_MAX: f64 = 64.0;
 
 /// Counts the bytes that are allocated.

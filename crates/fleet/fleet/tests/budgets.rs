@@ -1,4 +1,4 @@
-//! Budgets of tenants and projects: what the leader is told, whom it refuses, and what hosts hear of it.
+//! Budgets of tenants and projects: notes of spending, refusals, and the orders that hosts get.
 
 use std::time::Duration;
 

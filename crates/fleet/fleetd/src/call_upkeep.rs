@@ -119,7 +119,7 @@ async fn compact_group(
     }
 }
 
-/// Has a transaction carried out. One that is refused is made anew in the next pass.
+/// Sends a transaction to etcd. One that is refused is made anew in the next pass.
 async fn commit(etcd: &EtcdConnection, transaction: Transaction) -> Result<(), Failed> {
     etcd.ask(&Request::Commit(transaction)).await.map(drop)
 }

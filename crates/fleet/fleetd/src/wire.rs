@@ -3,9 +3,8 @@
 use snic_api::convert::{bitstream, dag, name, nt_type, tenant, timestamp};
 use snic_api::v1::condition::Status as Holds;
 use snic_api::v1::operation_metadata::Verb;
-use snic_api::v1::spending::Level;
 use snic_api::{fleet_v1, v1};
-use snic_domain::{Bitstream, BudgetLevel, Caller, DagName, MonthBudget, NtType, Quota};
+use snic_domain::{Bitstream, Caller, DagName, MonthBudget, NtType, Quota};
 use snic_fleet::FleetCard;
 use snic_fleet::protocol::{
     DrainProgress, FleetDag, FleetHost, FleetHostState, FleetProject, FleetSpending, FleetTenant,
@@ -305,25 +304,10 @@ pub(crate) fn project(of: &FleetProject) -> fleet_v1::Project {
 }
 
 fn spending(of: &SpendingView) -> v1::Spending {
-    let second = |second: u64| prost_types::Timestamp {
-        seconds: i64::try_from(second).unwrap_or(i64::MAX),
-        nanos: 0,
-    };
-    let level = match of.level {
-        BudgetLevel::Within => Level::Within,
-        BudgetLevel::Warned => Level::Warned,
-        BudgetLevel::Reached => Level::Reached,
-        BudgetLevel::Unknown => Level::Unknown,
-    };
     let FleetSpending { month, spent, currency } = &of.spending;
-    v1::Spending {
-        month_start_time: Some(second(month.0)),
-        month_end_time: Some(second(month.1)),
-        spent: spent.map(|micros| MonthBudget::from_micros(micros).to_string()).unwrap_or_default(),
-        currency: currency.clone(),
-        level: level.into(),
-        at_limit: of.at_limit.word().to_owned(),
-    }
+    let spent = spent.map(|micros| MonthBudget::from_micros(micros).to_string());
+    let money = (spent.unwrap_or_default(), currency.as_str());
+    tenant::spending_to_wire(*month, money, of.level, of.at_limit)
 }
 
 fn any(kind: &str, message: &impl prost::Message) -> prost_types::Any {

@@ -7,12 +7,11 @@ use snic_api::convert::{
 use snic_api::v1;
 use snic_api::v1::chain_state::Place;
 use snic_api::v1::operation_metadata::{Progress, Verb};
-use snic_api::v1::spending::Level;
 use snic_controller::{
-    BitstreamView, BudgetLevel, CardCounters, CardHealth, CardLoss, CardView, DagCounters,
-    DagMoves, DagTraffic, DagView, DropCause, MeasuredLatencies, MeasuredLatency, NtView,
-    OperationView, OperationWork, RegionView, ResourceKey, RuleView, StatePlace, StateView,
-    TenantSpending, TenantView, TrafficWindow,
+    BitstreamView, CardCounters, CardHealth, CardLoss, CardView, DagCounters, DagMoves, DagTraffic,
+    DagView, DropCause, MeasuredLatencies, MeasuredLatency, NtView, OperationView, OperationWork,
+    RegionView, ResourceKey, RuleView, StatePlace, StateView, TenantSpending, TenantView,
+    TrafficWindow,
 };
 use snic_domain::{Caller, Headroom, ProcessorProfile, RegionState};
 use snic_front::configurations;
@@ -82,24 +81,8 @@ pub(crate) fn tenant(view: &TenantView) -> v1::Tenant {
 }
 
 fn spending(of: &TenantSpending) -> v1::Spending {
-    let second = |second: u64| prost_types::Timestamp {
-        seconds: i64::try_from(second).unwrap_or(i64::MAX),
-        nanos: 0,
-    };
-    let level = match of.level {
-        BudgetLevel::Within => Level::Within,
-        BudgetLevel::Warned => Level::Warned,
-        BudgetLevel::Reached => Level::Reached,
-        BudgetLevel::Unknown => Level::Unknown,
-    };
-    v1::Spending {
-        month_start_time: Some(second(of.month.0)),
-        month_end_time: Some(second(of.month.1)),
-        spent: of.spent.map(|spent| spent.to_string()).unwrap_or_default(),
-        currency: of.currency.clone(),
-        level: level.into(),
-        at_limit: of.at_limit.word().to_owned(),
-    }
+    let spent = of.spent.map(|spent| spent.to_string()).unwrap_or_default();
+    tenant::spending_to_wire(of.month, (spent, &of.currency), of.level, of.at_limit)
 }
 
 pub(crate) fn nt_type(view: &NtView) -> v1::NtType {

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use prost_types::FieldMask;
+use prost_types::{FieldMask, Timestamp};
 use snic_domain::limits::TENANT_WEIGHT_MAX;
 use snic_domain::{
-    Bandwidth, ByteSize, MonthBudget, ProjectChange, ProjectId, Quota, QuotaPatch, Tenant,
-    TenantId, TenantPatch,
+    Bandwidth, BudgetAction, BudgetLevel, ByteSize, MonthBudget, ProjectChange, ProjectId, Quota,
+    QuotaPatch, Tenant, TenantId, TenantPatch,
 };
 
 use super::mask::Mask;
 use super::{FieldProblem, Problems, name, notes};
 use crate::error::ApiError;
 use crate::v1;
+use crate::v1::spending::Level;
 
 /// Labels of a tenant that is not described.
 static NO_LABELS: BTreeMap<String, String> = BTreeMap::new();
@@ -127,6 +128,31 @@ pub fn patch(tenant: &v1::Tenant, mask: Option<&FieldMask>) -> Result<TenantPatc
         false => ProjectChange::Keep,
     };
     Ok(TenantPatch { weight, quota, notes, project })
+}
+
+/// Converts money spent of a budget in a month, which is given by its first second and that of the next month.
+pub fn spending_to_wire(
+    (from, to): (u64, u64),
+    (spent, currency): (String, &str),
+    level: BudgetLevel,
+    at_limit: BudgetAction,
+) -> v1::Spending {
+    let second =
+        |second: u64| Timestamp { seconds: i64::try_from(second).unwrap_or(i64::MAX), nanos: 0 };
+    let level = match level {
+        BudgetLevel::Within => Level::Within,
+        BudgetLevel::Warned => Level::Warned,
+        BudgetLevel::Reached => Level::Reached,
+        BudgetLevel::Unknown => Level::Unknown,
+    };
+    v1::Spending {
+        month_start_time: Some(second(from)),
+        month_end_time: Some(second(to)),
+        spent,
+        currency: currency.to_owned(),
+        level: level.into(),
+        at_limit: at_limit.word().to_owned(),
+    }
 }
 
 /// Converts a quota; every limit is set but a budget that is none.

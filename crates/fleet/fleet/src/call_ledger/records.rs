@@ -172,7 +172,7 @@ impl CallGap {
         Self { from, to: to.max(from + 1) }
     }
 
-    /// Its length.
+    /// Its length in milliseconds, at least 1,000.
     pub const fn millis(&self) -> u64 {
         (self.to - self.from).saturating_mul(1_000)
     }
