@@ -194,6 +194,7 @@ fn check_page(page: &str) {
                     "snic_fleet_hosts",
                     "snic_fleet_dags_unplaced",
                     "snic_fleet_queue",
+                    "snic_fleet_budgets",
                     "snic_fleet_etcd_duration_seconds_bucket",
                 ]
                 .contains(&name.as_str());

@@ -188,7 +188,7 @@ impl Replica {
         self.fleet()?.dominant_share_ppb(tenant)
     }
 
-    /// State for metrics, at the leader. Time O(hosts).
+    /// State for metrics, at the leader. Time O(hosts + tenants + projects).
     pub fn gauges(&self) -> Option<FleetGauges> {
         match &self.role {
             Role::Leading(leading) => Some(leading.fleet.gauges(leading.calls.len())),

@@ -7,7 +7,9 @@ use std::ops::Bound;
 use snic_domain::{Bandwidth, Bitstream, ByteSize, MonthBudget, Quota, Tenant, TenantId};
 
 use crate::ProjectId;
-use crate::protocol::{Denied, FleetProject, FleetTenant, FleetUsage, Numbered, OverQuota};
+use crate::protocol::{
+    Denied, FleetProject, FleetSpending, FleetTenant, FleetUsage, Numbered, OverQuota,
+};
 use crate::records::{FleetTenantRecord, ProjectRecord, Versioned};
 
 impl FleetUsage {
@@ -197,6 +199,14 @@ impl Tenants {
         let of = record.value();
         let (project, quota) = (of.project.clone(), of.quota);
         Some(FleetProject { project, quota, usage: *usage, spending: None, meta: of.meta })
+    }
+
+    /// What tenants and projects have spent, with their budgets.
+    pub fn spending(&self) -> impl Iterator<Item = (Option<&FleetSpending>, MonthBudget)> {
+        let tenants = self.tenants.values().map(|entry| entry.record.value());
+        let tenants = tenants.map(|of| (of.spending.as_ref(), of.tenant.quota.month_budget));
+        let projects = self.projects.values().map(|(record, _)| record.value());
+        tenants.chain(projects.map(|of| (of.spending.as_ref(), of.quota.month_budget)))
     }
 
     /// Its number on hosts.

@@ -110,6 +110,8 @@ fn levels_follow_what_is_noted() {
     ] {
         spend(&mut fleet, "acme", Some(spent));
         assert_eq!(level(&mut fleet, "acme"), Some((expected, Some(spent))));
+        let counted = [expected == BudgetLevel::Warned, expected == BudgetLevel::Reached, false];
+        assert_eq!(fleet.budget_gauges(), counted.map(usize::from));
     }
     assert_eq!(level(&mut fleet, "beta"), None);
     // What hosts say again may be less: prices were corrected.
@@ -167,6 +169,7 @@ fn prices_that_are_gone_count_as_spent() {
     set(&mut fleet, "acme", 1_000_000);
     spend(&mut fleet, "acme", None);
     assert_eq!(level(&mut fleet, "acme"), Some((BudgetLevel::Unknown, None)));
+    assert_eq!(fleet.budget_gauges(), [0, 0, 1]);
     assert!(matches!(create(&mut fleet, "a"), Err(Denied::BudgetUnknown(_))));
     spend(&mut fleet, "acme", Some(1));
     create(&mut fleet, "a").expect("they are back");
@@ -252,6 +255,7 @@ fn a_project_has_a_budget_that_its_tenants_spend_together() {
     spend_of_project(&mut fleet, 1_000_000);
     let shown = project_of(&mut fleet).spending.expect("it has a budget");
     assert_eq!((shown.level, shown.spending.spent), (BudgetLevel::Reached, Some(1_000_000)));
+    assert_eq!(fleet.budget_gauges(), [0, 1, 0]);
     let denied = create(&mut fleet, "b").expect_err("it is spent");
     assert!(matches!(&denied, Denied::ProjectBudget { .. }), "{denied:?}");
     let text = denied.to_string();

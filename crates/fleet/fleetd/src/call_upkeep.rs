@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use snic_etcd::{Answer, Failed, OPERATIONS_MAX, Record, Request, Transaction};
-use snic_fleet::call_ledger::{
-    CallKey, DAYS, HOUR_DAYS, MINUTE_DAYS, compaction, day_prefix, removal,
-};
+use snic_fleet::call_ledger::{CallAges, CallKey, DAYS, compaction, day_prefix, removal};
 use snic_front::wall_clock;
 use snic_store_etcd::EtcdConnection;
 use tokio::sync::watch;
@@ -27,6 +25,7 @@ const PAGE: usize = 500;
 /// Works now and then while this replica leads, until `stopping`.
 pub(crate) async fn run(
     etcd: EtcdConnection,
+    ages: CallAges,
     runner: RunnerHandle,
     mut stopping: watch::Receiver<bool>,
 ) {
@@ -43,7 +42,7 @@ pub(crate) async fn run(
         let today = wall_clock().as_nanos() / 1_000_000_000 / 86_400;
         tokio::select! {
             _ = stopping.wait_for(|stopping| *stopping) => return,
-            passed = pass(&etcd, today, &mut done) => if let Err(failed) = passed {
+            passed = pass(&etcd, &ages, today, &mut done) => if let Err(failed) = passed {
                 tracing::warn!(%failed, "old calls are not compacted this time");
             }
         }
@@ -53,11 +52,12 @@ pub(crate) async fn run(
 /// Removes what is too old, and compacts the days that are over.
 async fn pass(
     etcd: &EtcdConnection,
+    ages: &CallAges,
     today: u64,
     done: &mut BTreeMap<u64, u16>,
 ) -> Result<(), Failed> {
-    remove(etcd, today.saturating_sub(HOUR_DAYS)).await?;
-    let by_minute = today.saturating_sub(MINUTE_DAYS);
+    remove(etcd, today.saturating_sub(ages.hour)).await?;
+    let by_minute = today.saturating_sub(ages.minute);
     let first = by_minute.saturating_sub(LATE_DAYS);
     done.retain(|day, _| *day >= first);
     for day in first..=today.saturating_sub(OPEN_DAYS) {

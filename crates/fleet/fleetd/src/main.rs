@@ -116,6 +116,7 @@ fn server(settings: &Settings) -> Result<FleetServerSettings> {
         unnamed_images_kept: UNNAMED_IMAGES_KEPT,
         upload_check: UploadCheck::by_rules(upload_rules(settings)?),
         budgets: settings.budgets(),
+        call_ages: settings.call_ages(),
         web: settings.web.as_ref().map(|web| web.listen),
         metrics: None,
     })

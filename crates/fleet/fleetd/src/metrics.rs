@@ -31,6 +31,11 @@ fn gauges(of: &FleetGauges) -> LeaderGauges {
         calls: of.calls,
         steps: of.steps,
         reservations: of.reservations,
+        budgets: [
+            ("WARNED", of.budgets_warned),
+            ("REACHED", of.budgets_reached),
+            ("UNKNOWN", of.budgets_unknown),
+        ],
     }
 }
 

@@ -17,6 +17,7 @@ use snic_api::v1::operation_service_server::OperationServiceServer;
 use snic_api::v1::tenant_service_server::TenantServiceServer;
 use snic_api::v1::usage_service_server::UsageServiceServer;
 use snic_api::{ERROR_DETAILS_DESCRIPTOR_SET, FILE_DESCRIPTOR_SET, FLEET_DESCRIPTOR_SET};
+use snic_fleet::call_ledger::CallAges;
 use snic_front::page::operators_only;
 use snic_front::settings::FrontSettings;
 use snic_front::uploads::{CHUNK_BYTES_MAX, UploadCheck};
@@ -64,6 +65,8 @@ pub struct FleetServerSettings {
     pub unnamed_images_kept: Duration,
     pub upload_check: UploadCheck,
     pub budgets: BudgetSettings,
+    /// Ages up to which calls at replicas are kept, the same on all of them.
+    pub call_ages: CallAges,
     /// Where the page for browsers is served, if it is.
     pub web: Option<SocketAddr>,
     /// Where metrics are served, if they are.
@@ -167,13 +170,20 @@ impl FleetBound {
             tokio::spawn(sweeper::run(Arc::clone(&images), handle.clone(), stopping.clone()));
         let calls = settings.front.calls.clone().unwrap_or_default();
         let counting = CallCounting::start(etcd.clone(), calls, &address);
-        let upkeep = tokio::spawn(call_upkeep::run(etcd.clone(), handle.clone(), stopping.clone()));
+        let call_ages = settings.call_ages;
+        let upkeep = tokio::spawn(call_upkeep::run(
+            etcd.clone(),
+            call_ages,
+            handle.clone(),
+            stopping.clone(),
+        ));
         let metrics =
             settings.metrics.map(|page| tokio::spawn(page.serve(handle.clone(), stopping.clone())));
         let parts = Parts {
             asking: LeaderClient::new(handle.clone(), peers.subscribe()),
             links,
             calls: Arc::default(),
+            call_ages,
             images,
             prices: ReplicaPrices::new(settings.budgets.prices),
             upload_check: settings.upload_check,

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use snic_api::certificates::{PemFile, UnusableFile, check_issuer, check_pair};
 use snic_bitstream::signature::Signatures;
 use snic_fleet::FleetSettings;
+use snic_fleet::call_ledger::CallAges;
 use snic_front::settings::TlsSettings;
 use snic_store_etcd::{EtcdSettings, TlsFiles};
 
@@ -51,6 +52,9 @@ pub struct Settings {
     /// Prices, and how often budgets are looked at.
     #[serde(default)]
     pub budgets: Budgets,
+    /// Ages up to which the replicas' own counts of calls are kept.
+    #[serde(default)]
+    pub usage: UsageAges,
     /// The read-only web page for operators: hosts, what is on each, and DAGs. Off by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub web: Option<PageSettings>,
@@ -159,6 +163,22 @@ impl Default for Budgets {
     }
 }
 
+/// Ages up to which the replicas' own counts of calls are kept, the same on all replicas. Those of everything else are policies of hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct UsageAges {
+    /// Days in which calls are kept by minute: 2 to 31.
+    pub keep_1m_days: u32,
+    /// Days in which calls are kept by hour: 32 to 3,660.
+    pub keep_1h_days: u32,
+}
+
+impl Default for UsageAges {
+    fn default() -> Self {
+        Self { keep_1m_days: 8, keep_1h_days: 731 }
+    }
+}
+
 impl Settings {
     /// Reads and checks the file.
     ///
@@ -189,6 +209,8 @@ impl Settings {
         in_range("hosts.confirm_seconds", settings.hosts.confirm_seconds, (1, 3_600))?;
         in_range("hosts.moves_per_second", settings.hosts.moves_per_second, (1, 10_000))?;
         in_range("budgets.period_seconds", settings.budgets.period_seconds, (1, 3_600))?;
+        in_range("usage.keep_1m_days", settings.usage.keep_1m_days, (2, 31))?;
+        in_range("usage.keep_1h_days", settings.usage.keep_1h_days, (32, 3_660))?;
         Ok(settings)
     }
 
@@ -232,6 +254,12 @@ impl Settings {
         let Budgets { prices, period_seconds } = &self.budgets;
         let period = Duration::from_secs(u64::from(*period_seconds));
         BudgetSettings { prices: prices.clone(), period }
+    }
+
+    /// Ages of calls.
+    pub fn call_ages(&self) -> CallAges {
+        let UsageAges { keep_1m_days, keep_1h_days } = self.usage;
+        CallAges { minute: keep_1m_days.into(), hour: keep_1h_days.into() }
     }
 
     /// Settings of the replica's task.
@@ -301,6 +329,7 @@ mod tests {
             audit_dir: Some(_),
             hosts,
             budgets: Budgets { prices: Some(_), period_seconds },
+            usage,
             web: Some(PageSettings { listen: _ }),
             telemetry: Metrics { prometheus: Some(_) },
         } = settings
@@ -315,9 +344,10 @@ mod tests {
             assert!(whole.contains(&format!("\n{key} = ")), "{key}");
         }
         assert_eq!(whole.matches("\nlease_seconds = ").count(), 2);
+        assert_eq!(shipped.call_ages(), CallAges::default());
         let defaults = (shipped.trust_domain, shipped.etcd.lease_seconds, shipped.hosts);
         assert_eq!((trust_domain, lease_seconds, hosts), defaults);
-        assert_eq!(period_seconds, shipped.budgets.period_seconds);
+        assert_eq!((period_seconds, usage), (shipped.budgets.period_seconds, shipped.usage));
         assert_eq!((shipped.signatures, shipped.web), (Signatures::default(), None));
     }
 
@@ -329,6 +359,8 @@ mod tests {
             ("[etcd]", "[etcd]\nlease_seconds = 1", "etcd.lease_seconds: 1 is not allowed"),
             ("[tls]", "[hosts]\nmoves_per_second = 0\n[tls]", "hosts.moves_per_second"),
             ("[tls]", "[budgets]\nperiod_seconds = 0\n[tls]", "budgets.period_seconds"),
+            ("[tls]", "[usage]\nkeep_1m_days = 1\n[tls]", "usage.keep_1m_days"),
+            ("[tls]", "[usage]\nkeep_1h_days = 31\n[tls]", "usage.keep_1h_days"),
             ("[tls]", "[hosts]\nmoves = 0\n[tls]", "unknown field `moves`"),
             ("listen = \"127.0.0.1:7700\"", "", "missing field `listen`"),
         ];

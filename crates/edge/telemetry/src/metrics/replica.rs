@@ -28,6 +28,8 @@ pub struct LeaderGauges {
     pub calls: usize,
     pub steps: usize,
     pub reservations: usize,
+    /// Number of budgets at each level from which on somebody has to know of it, such as `REACHED`.
+    pub budgets: [(&'static str, usize); 3],
 }
 
 impl LeaderGauges {
@@ -47,7 +49,8 @@ impl LeaderGauges {
             count(Metric::FleetReservations, self.reservations),
             count(Metric::FleetMoving, self.moving),
         ];
-        hosts.chain(unplaced).chain(queue).chain(others).collect()
+        let budgets = self.budgets.iter().map(|of| by(Metric::FleetBudgets, "level", *of));
+        hosts.chain(budgets).chain(unplaced).chain(queue).chain(others).collect()
     }
 }
 
@@ -58,13 +61,16 @@ mod tests {
     #[test]
     fn each_condition_of_hosts_is_a_reading_of_its_own() {
         let hosts = [("IN_STEP", 7), ("BEHIND", 1), ("SUSPECTED", 0), ("LOST", 2)];
-        let gauges = LeaderGauges { hosts, is_evacuation_held: true, ..Default::default() };
+        let budgets = [("WARNED", 3), ("REACHED", 1), ("UNKNOWN", 0)];
+        let gauges =
+            LeaderGauges { hosts, is_evacuation_held: true, budgets, ..Default::default() };
         let readings = gauges.readings();
         let of = |metric| -> Vec<f64> {
             let those = readings.iter().filter(|reading| reading.of == metric);
             those.map(|reading| reading.value).collect()
         };
         assert_eq!(of(Metric::FleetHosts), [7.0, 1.0, 0.0, 2.0]);
+        assert_eq!(of(Metric::FleetBudgets), [3.0, 1.0, 0.0]);
         assert_eq!(of(Metric::FleetEvacuationHeld), [1.0]);
         assert_eq!(
             (of(Metric::FleetUnplaced), of(Metric::FleetQueue)),

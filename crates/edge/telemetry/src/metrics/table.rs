@@ -109,6 +109,8 @@ pub enum Metric {
     FleetQueue,
     /// Reservations, at the leader.
     FleetReservations,
+    /// Budgets of tenants and projects that are spent for the most part, or of which it is not known, at the leader. By level.
+    FleetBudgets,
     /// DAGs that are on their way from one place to another, at the leader.
     FleetMoving,
     /// Shortfall against the smaller of promise and load, in bytes per second. By tenant and DAG.
@@ -143,7 +145,7 @@ pub enum Metric {
 pub(super) type Row = (Metric, &'static str, &'static str, &'static str, bool);
 
 /// All of [`Metric`].
-pub(super) const TABLE: [Row; 66] = [
+pub(super) const TABLE: [Row; 67] = [
     (Metric::CardUp, "snic.card.up", "{card}", "1 if the card answers", false),
     (
         Metric::RegionState,
@@ -250,6 +252,7 @@ pub(super) const TABLE: [Row; 66] = [
     (Metric::FleetUnplaced, "snic.fleet.dags.unplaced", "{dag}", "DAGs without a place", false),
     (Metric::FleetQueue, "snic.fleet.queue", "{request}", "Requests and steps that wait", false),
     (Metric::FleetReservations, "snic.fleet.reservations", "{reservation}", "Reservations", false),
+    (Metric::FleetBudgets, "snic.fleet.budgets", "{budget}", "Budgets that are spent", false),
     (Metric::FleetMoving, "snic.fleet.dags.moving", "{dag}", "DAGs on their way", false),
     (
         Metric::DagShortfall,

@@ -5,10 +5,22 @@ use snic_etcd::{Compare, OPERATIONS_MAX, Operation, Record, Revision, Transactio
 use super::{CallKey, CallRecord};
 use crate::records::{UnreadableRecord, Versioned};
 
-/// Days whose calls are kept by minute.
-pub const MINUTE_DAYS: u64 = 8;
-/// Days whose calls are kept by hour: two years.
-pub const HOUR_DAYS: u64 = 731;
+/// Ages up to which calls are kept, in days.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CallAges {
+    /// Calls by minute.
+    pub minute: u64,
+    /// Calls by hour; older ones are gone.
+    pub hour: u64,
+}
+
+impl Default for CallAges {
+    /// Eight days, and two years.
+    fn default() -> Self {
+        Self { minute: 8, hour: 731 }
+    }
+}
+
 /// Records that one transaction makes one.
 const RECORDS_MAX: usize = OPERATIONS_MAX - 1;
 /// Replica of the records of all replicas together.

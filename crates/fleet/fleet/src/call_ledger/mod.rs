@@ -18,7 +18,7 @@ mod ledger;
 mod records;
 mod sums;
 
-pub use compaction::{HOUR_DAYS, MINUTE_DAYS, compaction, removal};
+pub use compaction::{CallAges, compaction, removal};
 pub use ledger::CallLedger;
 pub use records::{CallGap, CallKey, CallRecord, CountingRecord, DayCalls, REPLICAS, day_prefix};
 pub use sums::CallSums;

@@ -165,6 +165,13 @@ impl Fleet {
         }
     }
 
+    /// Levels of all budgets of which anything is known, in no order.
+    pub(super) fn budget_levels(&self) -> Vec<BudgetLevel> {
+        let policy = self.budget_policy();
+        let level = |(spending, budget)| FleetSpending::level(spending, budget, policy, self.now);
+        self.tenants.spending().filter_map(level).collect()
+    }
+
     /// A tenant, as it is shown.
     pub(super) fn tenant_item(&self, id: &TenantId) -> Option<FleetItem> {
         let mut view = self.tenants.tenant_view(id, self.capacity)?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use snic_domain::TenantId;
+use snic_domain::{BudgetLevel, TenantId};
 
 use super::{Fleet, RequestContext, first_of};
 use crate::HostId;
@@ -243,12 +243,14 @@ impl Fleet {
         })
     }
 
-    /// State for metrics; `calls` wait for an answer. Time O(hosts).
+    /// State for metrics; `calls` wait for an answer. Time O(hosts + tenants + projects).
     pub fn gauges(&self, calls: usize) -> FleetGauges {
         let mut hosts: BTreeMap<HostCondition, usize> = BTreeMap::new();
         for host in self.hosts.values() {
             *hosts.entry(self.host_state(host).condition).or_default() += 1;
         }
+        let levels = self.budget_levels();
+        let at = |level| levels.iter().filter(|of| **of == level).count();
         FleetGauges {
             hosts,
             is_evacuation_held: !self.held.at.is_empty(),
@@ -258,6 +260,9 @@ impl Fleet {
             calls,
             steps: self.journal.waiting(),
             reservations: self.reservations.len(),
+            budgets_warned: at(BudgetLevel::Warned),
+            budgets_reached: at(BudgetLevel::Reached),
+            budgets_unknown: at(BudgetLevel::Unknown),
         }
     }
 

@@ -375,6 +375,12 @@ pub struct FleetGauges {
     /// Steps that wait for etcd.
     pub steps: usize,
     pub reservations: usize,
+    /// Budgets of tenants and projects of which most is spent.
+    pub budgets_warned: usize,
+    /// Budgets of which all is spent.
+    pub budgets_reached: usize,
+    /// Budgets of which nobody knows what is spent, for there are no prices.
+    pub budgets_unknown: usize,
 }
 
 /// Reply to a request.

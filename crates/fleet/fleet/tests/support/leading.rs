@@ -375,6 +375,12 @@ impl Fleet {
         }
     }
 
+    /// Budgets that are warned of, spent, and unknown, as metrics have them.
+    pub fn budget_gauges(&self) -> [usize; 3] {
+        let of = self.replica.gauges().expect("it leads");
+        [of.budgets_warned, of.budgets_reached, of.budgets_unknown]
+    }
+
     pub fn revision(&self) -> Revision {
         self.etcd.revision()
     }

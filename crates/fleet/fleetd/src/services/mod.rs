@@ -28,6 +28,7 @@ use snic_api::page::Page;
 use snic_api::v1::ErrorReason;
 use snic_domain::{Caller, DagName, TenantId};
 use snic_fleet::HostId;
+use snic_fleet::call_ledger::CallAges;
 use snic_fleet::protocol::{
     FleetAsk, FleetCommand, FleetDag, FleetItem, FleetList, FleetName, FleetReply, LIST_MAX,
     RequestId,
@@ -70,6 +71,8 @@ pub(crate) struct Parts {
     pub images: Arc<KeptImages>,
     /// Prices of what budgets are spent on.
     pub prices: ReplicaPrices,
+    /// Ages up to which calls at replicas are kept.
+    pub call_ages: CallAges,
     pub upload_check: UploadCheck,
     pub address: String,
     /// Source of what watches begin with.

@@ -194,6 +194,7 @@ fn the_program_says_that_etcd_is_full() {
             "snic_fleet_queue{kind=\"calls\"",
             "snic_fleet_reservations",
             "snic_fleet_dags_moving",
+            "snic_fleet_budgets{level=\"REACHED\"",
             "snic_fleet_etcd_duration_seconds_bucket{",
         ];
         eventually(async || {

@@ -140,6 +140,7 @@ impl Rig {
             unnamed_images_kept: self.images.1,
             upload_check: upload_check(),
             budgets: self.budgets.clone(),
+            call_ages: Default::default(),
             web: None,
             metrics: None,
         };

@@ -387,8 +387,10 @@ fn region_bytes(digest: Digest, store: &dyn Store) -> Option<Arc<[u8]>> {
 #[cfg(test)]
 mod tests {
     use snic_bitstream::catalogue;
+    use snic_card_sim::{SharedSimCard, SimCard};
     use snic_ports::store::memory::MemoryStore;
 
+    use super::super::OpenedCard;
     use super::*;
 
     #[test]
@@ -409,6 +411,57 @@ mod tests {
         store.put_blob(digest, damaged).expect("room");
         assert_eq!(region_bytes(digest, &store), None);
         assert_eq!(region_bytes(Digest::of(b"none"), &store), None);
+    }
+
+    /// What the thread says next, in a few words; `None` if it says nothing for so long.
+    fn said(messages: &Inbox, patience: Duration) -> Option<String> {
+        let (message, _) = messages.receive(patience)?;
+        let Message::Event(event) = message else { panic!("the thread sends events") };
+        Some(match event {
+            Event::CardAppeared { .. } => "appeared".to_owned(),
+            Event::Card { report: CardReport::Lost { .. }, .. } => "lost".to_owned(),
+            Event::Card { report: CardReport::ReadBack { ticket, .. }, .. } => {
+                format!("read back {}", ticket.0)
+            }
+            Event::Card { report: CardReport::Sampled { ticket, .. }, .. } => {
+                format!("sampled {}", ticket.0)
+            }
+            other => panic!("{other:?}"),
+        })
+    }
+
+    /// Whoever decided it may have meant another device.
+    #[test]
+    fn nothing_reaches_a_card_that_was_not_asked_what_it_holds() {
+        let profile = catalogue::builtin().expect("valid").cards.swap_remove(0);
+        let opened = SimCard::new(profile.clone(), 7).expect("a valid profile");
+        let opened = SharedSimCard::new(opened);
+        let open = move || -> OpenedCard {
+            let mut card = opened.clone();
+            card.poll(wall_clock()).map_err(|error| error.to_string())?;
+            Ok((Box::new(card), profile.clone()))
+        };
+        let slot = CardSlot::of_registers("card0".parse().expect("a label"), open);
+        let messages = Inbox::new();
+        let thread = start(slot, Arc::new(MemoryStore::new()), messages.clone()).expect("one");
+        let sample = |ticket| thread.send(CardCommand::Sample { ticket: Ticket(ticket) }, None);
+        let read_back = |ticket| {
+            let (ticket, known) = (Ticket(ticket), Arc::from([]));
+            thread.send(CardCommand::ReadBack { ticket, known }, None);
+        };
+        let next = || said(&messages, Duration::from_secs(60));
+        let rounds = [[1, 2, 3], [4, 5, 6]];
+        for [stale, asked, meant] in rounds {
+            assert_eq!(next().as_deref(), Some("appeared"));
+            sample(stale);
+            read_back(asked);
+            sample(meant);
+            assert_eq!(next(), Some(format!("read back {asked}")), "the stale one has no report");
+            assert_eq!(next(), Some(format!("sampled {meant}")));
+            thread.reopen();
+            assert_eq!(next().as_deref(), Some("lost"));
+        }
+        thread.stop();
     }
 
     #[test]

@@ -7,7 +7,7 @@ use snic_api::v1::ErrorReason;
 use snic_domain::TenantId;
 use snic_etcd::{Answer, Record, Request, Revision};
 use snic_fleet::call_ledger::{
-    CallGap, CallKey, CallRecord, CallSums, CountingRecord, HOUR_DAYS, REPLICAS, day_prefix,
+    CallGap, CallKey, CallRecord, CallSums, CountingRecord, REPLICAS, day_prefix,
 };
 use snic_fleet::records::{UnreadableRecord, Versioned};
 use snic_front::error::RETRY_SOON;
@@ -76,7 +76,8 @@ impl Services {
         let (from, to) = question.range;
         let mut sums = CallSums::new(from, to, question.to_hosts.step_seconds);
         let (days, today, mut at) = (sums.days(), now() / DAY, None);
-        let first = (*days.start()).max(today.saturating_sub(HOUR_DAYS + 1));
+        let kept = self.0.parts.call_ages.hour + 1;
+        let first = (*days.start()).max(today.saturating_sub(kept));
         for day in first..=(*days.end()).min(today + 1) {
             let prefix = day_prefix(day, tenant.as_ref());
             for record in self.records_of_calls(&prefix, &mut at).await? {
