@@ -84,8 +84,8 @@ pub(super) struct Engine<'a> {
     stations: Vec<Station>,
     /// Until when a sender is busy, by sender.
     busy: Vec<u64>,
-    /// From the wire, by priority and arrival; in PANIC a queue for each first offload, in a
-    /// pipeline one.
+    /// From the wire, by priority and arrival; in PANIC a queue for each first offload and a last one for
+    /// packets that need none, in a pipeline the first alone.
     fresh: Vec<BinaryHeap<Waiting>>,
     /// Going round again, and their bytes with those on the way.
     again: VecDeque<PlacedPacket>,
@@ -112,7 +112,7 @@ impl<'a> Engine<'a> {
             packets: Packets::default(),
             stations: design.offloads.iter().map(station).collect(),
             busy: vec![0; design.offloads.len() + 1],
-            fresh: vec![BinaryHeap::new(); design.offloads.len()],
+            fresh: vec![BinaryHeap::new(); design.offloads.len() + 1],
             again: VecDeque::new(),
             again_bytes: 0,
             out_free: 0,
@@ -130,8 +130,10 @@ impl<'a> Engine<'a> {
         let packet = self.packets.insert(Packet { flow, bytes, born: cycle, next: 0 });
         self.order += 1;
         let priority = self.flows[flow].priority;
-        let first = self.flows[flow].chain.first().filter(|_| self.panic().is_some());
-        let queue = first.copied().unwrap_or(0);
+        let queue = match self.panic() {
+            Some(_) => self.flows[flow].chain.first().copied().unwrap_or(self.stations.len()),
+            None => 0,
+        };
         self.fresh[queue].push(Reverse((priority, self.order, (packet, bytes))));
         let pass = self.panic().map_or(0, |panic| panic.pass_cycles);
         self.at(cycle + pass, Event::Ready);

@@ -113,6 +113,15 @@ fn panic_takes_a_packet_back_to_the_scheduler_where_the_next_offload_is_full() {
 }
 
 #[test]
+fn panic_lets_out_what_needs_no_offload_beside_a_full_one() {
+    let panic = Panic { unit_credits: 1, ..PANIC };
+    let design = design(Scheduler::Panic(panic), &[offload(1, 1)]);
+    let flows = [flow(&[0], 0), flow(&[], 1)];
+    let out = sent(&design, &flows, &[(0, 0, 512), (0, 0, 512), (0, 1, 64)]);
+    assert!(end_of(&out, 1) < 100, "it does not wait behind the second: {out:?}");
+}
+
+#[test]
 fn panics_priority_queue_takes_a_cycle_of_its_own_slower_clock_for_each_packet() {
     for (queue_clock_hz, gap) in [(250_000_000, 3), (125_000_000, 4), (62_500_000, 6)] {
         let panic = Panic { queue_clock_hz, ..PANIC };

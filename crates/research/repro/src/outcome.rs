@@ -11,6 +11,8 @@ pub enum Origin {
     Plot,
     /// In the authors' tables behind their plots.
     Data,
+    /// Seen in a simulation of the authors' hardware description.
+    Rtl,
     /// The paper gives a curve without numbers: its order, knee or saturation is checked.
     Shape,
     /// Computed by hand from what the paper says.
@@ -24,6 +26,7 @@ impl Origin {
             Self::Published => "published",
             Self::Plot => "plot",
             Self::Data => "authors' data",
+            Self::Rtl => "authors' RTL, simulated",
             Self::Shape => "shape",
             Self::Computed => "computed",
         }

@@ -141,6 +141,12 @@ figures_hold! {
                 "256 bytes of memory, read",
             ];
         osmosis_divides_processors_by_weight = "osmosis", [];
+        panic_rtl_shares_a_load = "panic-rtl",
+            [
+                "Fig. 8c, 128 B: three engines under full load",
+                "2048 B: a packet alone",
+                "Fig. 11a, pattern 3: no engine",
+            ];
         karma_makes_bursts_equal = "karma", [];
         supernic_latency_is_core_and_scheduler = "latency", [];
         supernic_table_1_is_seen_in_runs = "table1", [];

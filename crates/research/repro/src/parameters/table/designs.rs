@@ -107,6 +107,37 @@ table! {
     PANIC_DESCRIPTOR_BEATS = "panic.descriptor_beats", [1.0], "beats", 0.0..=64.0,
         Paper("FlexPipe, II: descriptors go ahead of packets on the data path"),
         "what a packet's descriptor takes";
+
+    PANIC_RTL_BYTES = "panic-rtl.bytes", [64.0, 128.0, 256.0, 512.0, 1_024.0, 2_048.0], "B", 64.0..=2_048.0,
+        Paper("PANIC's RTL, its test bench of Fig. 8c, which doubles from 64 B to 2,048 B"),
+        "packets of one size, where three engines share the load";
+    PANIC_RTL_ENGINES = "panic-rtl.engines", [3.0], "engines", 1.0..=16.0,
+        Paper("PANIC's RTL, the credits that the scheduler of its test bench of Fig. 8c looks at"), "engines that share the load";
+    PANIC_RTL_CREDITS = "panic-rtl.credits", [6.0], "packets", 1.0..=64.0,
+        Paper("PANIC's RTL, its test bench of Fig. 8c"), "credits of each engine";
+    PANIC_RTL_CYCLES_PER_BYTE = "panic-rtl.cycles_per_byte", [0.06], "cycles", 0.0..=100.0,
+        Paper("PANIC's RTL, its parser: 6 cycles for 100 bytes, less its beats and two cycles of the engine"),
+        "what an engine takes for a byte, the packet's own beats included";
+    PANIC_RTL_PASS_CYCLES = "panic-rtl.pass_cycles", [54.0], "cycles", 0.0..=1e4,
+        Fitted("PANIC's RTL, simulated: the latency of a packet of 64 B with nothing else sent"),
+        "from the parser through memory, queue and crossbar to an engine, beside descriptors and hops";
+    PANIC_RTL_GBPS = "panic-rtl.gbps", [102.0], "Gbit/s", 1.0..=128.0,
+        Paper("PANIC's RTL, its test bench of Fig. 11a: a beat of 512 bits in 102 of 128 cycles of 4 ns"), "what is sent of three flows together";
+    PANIC_RTL_CHAIN_BYTES = "panic-rtl.chain_bytes", [1_472.0], "B", 64.0..=9_216.0,
+        Paper("PANIC's RTL, its test bench of Fig. 11a: 23 beats"), "packets of the three flows";
+    PANIC_RTL_CHAIN_CREDITS = "panic-rtl.chain_credits", [2.0], "packets", 1.0..=64.0,
+        Paper("PANIC's RTL, its test bench of Fig. 11a: two of an AES engine, four of one for SHA-3"), "credits of each engine of the chain";
+    PANIC_RTL_UNIT_GBPS = "panic-rtl.unit_gbps", [46.4, 64.0], "Gbit/s", 1.0..=400.0,
+        Derived("PANIC's RTL, simulated: what two engines of a type serve where everything is for them"),
+        "rates of two SHA-3 engines, and of two AES engines";
+    PANIC_RTL_PATTERN_1 = "panic-rtl.pattern_1", [3.0, 5.0, 2.0], "tenths", 0.0..=10.0,
+        Paper("PANIC's RTL, its test bench of Fig. 11a"), "parts of the load in pattern 1: of SHA-3 and AES, of AES alone, of no engine";
+    PANIC_RTL_PATTERN_2 = "panic-rtl.pattern_2", [1.0, 6.0, 3.0], "tenths", 0.0..=10.0,
+        Paper("PANIC's RTL, its test bench of Fig. 11a"), "parts of the load in pattern 2: of SHA-3 and AES, of AES alone, of no engine";
+    PANIC_RTL_PATTERN_3 = "panic-rtl.pattern_3", [3.0, 3.0, 4.0], "tenths", 0.0..=10.0,
+        Paper("PANIC's RTL, its test bench of Fig. 11a"), "parts of the load in pattern 3: of SHA-3 and AES, of AES alone, of no engine";
+    PANIC_RTL_PATTERN_4 = "panic-rtl.pattern_4", [6.0, 4.0, 0.0], "tenths", 0.0..=10.0,
+        Paper("PANIC's RTL, its test bench of Fig. 11a"), "parts of the load in pattern 4: of SHA-3 and AES, of AES alone, of no engine";
 }
 
 /// Entries of the four flows.

@@ -44,7 +44,7 @@ pub struct ParameterEntry {
 impl ParameterEntry {
     /// Whether its values belong to things by their order, so that there must be as many.
     pub(super) fn is_by_name(&self) -> bool {
-        let by_name: [&ParameterEntry; 16] = [
+        let by_name: [&ParameterEntry; 21] = [
             &FIG9_REQUEST_PERCENT,
             &FIG8_CYCLES,
             &FLEXPIPE_MEASURED,
@@ -61,6 +61,11 @@ impl ParameterEntry {
             &OSMOSIS_MIX_BYTES,
             &OSMOSIS_MIX_CYCLES,
             &CAPEX_SMALLER,
+            &PANIC_RTL_UNIT_GBPS,
+            &PANIC_RTL_PATTERN_1,
+            &PANIC_RTL_PATTERN_2,
+            &PANIC_RTL_PATTERN_3,
+            &PANIC_RTL_PATTERN_4,
         ];
         by_name.iter().any(|entry| entry.key == self.key)
     }
