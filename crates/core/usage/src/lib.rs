@@ -62,7 +62,7 @@ pub use decimal::{Decimal, Money};
 pub use key::{AccountKey, AccountPart, NtInstances, UsageRates};
 pub use meter::{ACCOUNT_NTS_MAX, Gap, Meter, MeterUnit, UsageAmounts};
 pub use month_usage::MonthUsage;
-pub use pages::{IntervalLevel, InvalidUsagePage, PageRange, UsageInterval, UsagePage};
+pub use pages::{IntervalLevel, InvalidUsagePage, PageRange, ReadPage, UsageInterval, UsagePage};
 pub use prices::{PRICES_FILE, PriceVersion, PricedCount, PricedMeter, Prices};
 pub use promise::{BreakCause, Outage, PromiseState, PromiseTimes};
 pub use reading::UsageReading;

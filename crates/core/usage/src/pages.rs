@@ -1,6 +1,8 @@
 //! Intervals of three lengths. A page is as long as one interval of the next length, so what a full page adds up to is the next
 //! entry there: a longer interval is exactly the sum of the shorter ones.
 
+use std::iter::Copied;
+use std::slice::Iter;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize, Serializer};
@@ -97,7 +99,7 @@ impl UsagePage {
     }
 
     /// Its intervals as they are kept, the first one first.
-    pub(crate) fn stored(&self) -> impl Iterator<Item = StoredInterval<'_>> {
+    pub(crate) fn stored(&self) -> impl Iterator<Item = StoredInterval<PackedIter<'_>>> {
         let (mut rest, mut before) = (self.numbers.iter(), 0_u64);
         std::iter::from_fn(move || {
             let start = before.checked_add(rest.next()?)?;
@@ -149,14 +151,14 @@ impl UsagePage {
 }
 
 /// An interval as it is kept.
-pub(crate) struct StoredInterval<'a> {
+pub(crate) struct StoredInterval<L> {
     pub start: u64,
     length: u64,
     meters: u64,
-    listed: PackedIter<'a>,
+    listed: L,
 }
 
-impl StoredInterval<'_> {
+impl<L: Iterator<Item = u64> + Clone> StoredInterval<L> {
     /// Second after its last.
     pub const fn end(&self) -> u64 {
         self.start.saturating_add(self.length)
@@ -165,13 +167,13 @@ impl StoredInterval<'_> {
     /// Adds its amounts to a sum.
     pub fn add_to(&self, sum: &mut UsageAmounts) {
         // A page with a meter that there is not was refused when it was read.
-        let added = sum.add_listed(self.meters, self.listed);
+        let added = sum.add_listed(self.meters, self.listed.clone());
         debug_assert!(added.is_some(), "unknown meters in {:#x}", self.meters);
     }
 
     fn interval(&self) -> Option<UsageInterval> {
         let mut amounts = UsageAmounts::ZERO;
-        amounts.add_listed(self.meters, self.listed)?;
+        amounts.add_listed(self.meters, self.listed.clone())?;
         Some(UsageInterval { start: self.start, end: self.end(), amounts })
     }
 }
@@ -181,23 +183,55 @@ impl StoredInterval<'_> {
 #[error("the list of intervals breaks off or has an unknown meter")]
 pub struct InvalidUsagePage;
 
+/// Beginning of the last interval of a list.
+fn check(numbers: &[u64]) -> Result<u64, InvalidUsagePage> {
+    let (mut rest, mut last) = (numbers, 0_u64);
+    while let [from_before, length, meters, behind @ ..] = rest {
+        last = last.checked_add(*from_before).ok_or(InvalidUsagePage)?;
+        last.checked_add(*length).ok_or(InvalidUsagePage)?;
+        if !UsageAmounts::has_meters(*meters) {
+            return Err(InvalidUsagePage);
+        }
+        rest = behind.get(meters.count_ones() as usize..).ok_or(InvalidUsagePage)?;
+    }
+    if rest.is_empty() { Ok(last) } else { Err(InvalidUsagePage) }
+}
+
 impl TryFrom<Vec<u64>> for UsagePage {
     type Error = InvalidUsagePage;
 
     fn try_from(numbers: Vec<u64>) -> Result<Self, InvalidUsagePage> {
-        let (mut rest, mut last) = (&numbers[..], 0_u64);
-        while let [from_before, length, meters, behind @ ..] = rest {
-            last = last.checked_add(*from_before).ok_or(InvalidUsagePage)?;
-            last.checked_add(*length).ok_or(InvalidUsagePage)?;
-            if !UsageAmounts::has_meters(*meters) {
-                return Err(InvalidUsagePage);
-            }
-            rest = behind.get(meters.count_ones() as usize..).ok_or(InvalidUsagePage)?;
-        }
-        match rest.is_empty() {
-            true => Ok(Self { numbers: Arc::new(PackedNumbers::exactly(&numbers)), last }),
-            false => Err(InvalidUsagePage),
-        }
+        let last = check(&numbers)?;
+        Ok(Self { numbers: Arc::new(PackedNumbers::exactly(&numbers)), last })
+    }
+}
+
+/// A full page as it comes from the store, to be added up once: a question about a month reads tens of thousands, and packing each would
+/// take as long as reading it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Vec<u64>")]
+pub struct ReadPage(Vec<u64>);
+
+impl TryFrom<Vec<u64>> for ReadPage {
+    type Error = InvalidUsagePage;
+
+    fn try_from(numbers: Vec<u64>) -> Result<Self, InvalidUsagePage> {
+        check(&numbers).map(|_| Self(numbers))
+    }
+}
+
+impl ReadPage {
+    /// Its intervals, the first one first.
+    pub(crate) fn stored(&self) -> impl Iterator<Item = StoredInterval<Copied<Iter<'_, u64>>>> {
+        let (mut rest, mut before) = (&self.0[..], 0_u64);
+        std::iter::from_fn(move || {
+            let [from_before, length, meters, behind @ ..] = rest else { return None };
+            let (listed, behind) = behind.split_at_checked(meters.count_ones() as usize)?;
+            before = before.checked_add(*from_before)?;
+            rest = behind;
+            let (length, meters, listed) = (*length, *meters, listed.iter().copied());
+            Some(StoredInterval { start: before, length, meters, listed })
+        })
     }
 }
 

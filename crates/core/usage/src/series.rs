@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::meter::UsageAmounts;
-use crate::pages::{PageRange, StoredInterval, UsagePage};
+use crate::pages::{PageRange, ReadPage, StoredInterval, UsagePage};
 
 /// Usage of one step. What is in it began in it; an interval is never divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,16 +34,27 @@ impl UsageSeries {
 
     /// Adds the intervals of a page that begin in this part of the range.
     pub fn add(&mut self, part: PageRange, page: &UsagePage) {
-        let begins_in =
-            |interval: &StoredInterval<'_>| (part.from..part.to).contains(&interval.start);
-        page.stored().filter(begins_in).for_each(|interval| self.add_interval(&interval));
+        self.add_all(part, page.stored());
+    }
+
+    /// Adds the intervals of a page from the store that begin in this part of the range.
+    pub fn add_read(&mut self, part: PageRange, page: &ReadPage) {
+        self.add_all(part, page.stored());
+    }
+
+    fn add_all<L: Iterator<Item = u64> + Clone>(
+        &mut self,
+        part: PageRange,
+        stored: impl Iterator<Item = StoredInterval<L>>,
+    ) {
+        let range = part.from.max(self.from)..part.to.min(self.to);
+        stored
+            .filter(|interval| range.contains(&interval.start))
+            .for_each(|interval| self.add_interval(&interval));
     }
 
     /// Adds an interval that begins in the range.
-    fn add_interval(&mut self, interval: &StoredInterval<'_>) {
-        if interval.start < self.from || interval.start >= self.to {
-            return;
-        }
+    fn add_interval<L: Iterator<Item = u64> + Clone>(&mut self, interval: &StoredInterval<L>) {
         let from = self.from + (interval.start - self.from) / self.step * self.step;
         let to = from.saturating_add(self.step).min(self.to);
         let point =

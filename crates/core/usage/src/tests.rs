@@ -15,7 +15,7 @@ use snic_domain::{Bandwidth, CardId, DagId, DagUid, NtTypeId, TenantId, Timestam
 use snic_tables::{CardCounters, DagCounters, DropCause};
 
 use crate::{
-    ACCOUNT_NTS_MAX, AccountKey, AccountPart, Book, Gap, IntervalLevel, Meter, Retention,
+    ACCOUNT_NTS_MAX, AccountKey, AccountPart, Book, Gap, IntervalLevel, Meter, ReadPage, Retention,
     SavedAccount, SavedCard, SavedRow, UsageAmounts, UsageKey, UsagePage, UsageRates, UsageReading,
     UsageRecord, UsageSeries, UsageWrite,
 };
@@ -158,7 +158,7 @@ impl Records {
         let (from, to) = (0, now + 10 * 86_400);
         let prefix = format!("{}{key}/", UsageKey::FULL_PAGES);
         let full = self.0.range(prefix.clone()..).take_while(|(key, _)| key.starts_with(&prefix));
-        let full: Vec<(IntervalLevel, UsagePage)> = full
+        let full: Vec<(IntervalLevel, ReadPage)> = full
             .filter_map(|(key, page)| match UsageKey::parse(key)? {
                 UsageKey::FullPage(_, level, _) => Some((level, read(page))),
                 _ => None,
@@ -167,7 +167,7 @@ impl Records {
         let mut series = UsageSeries::new(from, to, step);
         for range in retention.kept(now).ranges(from, to) {
             let of_level = full.iter().filter(|(level, _)| *level == range.level);
-            of_level.for_each(|(_, page)| series.add(range, page));
+            of_level.for_each(|(_, page)| series.add_read(range, page));
             let open = match range.level {
                 IntervalLevel::Fine => account.fine.clone(),
                 level => self.page(UsageKey::OpenPage(key.clone(), level)).unwrap_or_default(),

@@ -1,7 +1,7 @@
 //! Changes of records that are taken one after the other, and the text of pages.
 
 use super::*;
-use crate::{InvalidUsagePage, UsageInterval};
+use crate::{InvalidUsagePage, ReadPage, UsageInterval};
 
 /// A book after some intervals, with packets of two DAGs and one that has left.
 fn used() -> Book {
@@ -87,11 +87,14 @@ fn a_list_that_is_no_page_is_refused() {
         let is_whole = length == 0 || length == 5;
         let page = UsagePage::try_from(PAGE[..length].to_vec());
         assert_eq!(page.is_ok(), is_whole, "{length} numbers");
+        let read = ReadPage::try_from(PAGE[..length].to_vec());
+        assert_eq!(read.is_ok(), is_whole, "{length} numbers to read");
     }
     for (at, wrong) in [(0, u64::MAX), (1, u64::MAX), (5, u64::MAX), (6, u64::MAX), (2, 0b11 << 20)]
     {
         let mut numbers = PAGE;
         numbers[at] = wrong;
         assert_eq!(UsagePage::try_from(numbers.to_vec()), Err(InvalidUsagePage), "{numbers:?}");
+        assert_eq!(ReadPage::try_from(numbers.to_vec()), Err(InvalidUsagePage), "{numbers:?}");
     }
 }

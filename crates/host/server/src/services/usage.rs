@@ -19,7 +19,7 @@ use snic_front::gate::caller;
 use snic_ports::store::{Store, StoreError};
 use snic_usage::{
     ACCOUNT_NTS_MAX, AccountPart, BreakCause, Gap, IntervalLevel, KeptPages, Meter, PageRange,
-    Point, UsageAmounts, UsageKey, UsagePage, UsageSeries,
+    Point, ReadPage, UsageAmounts, UsageKey, UsageSeries,
 };
 use tonic::{Request, Response};
 
@@ -466,8 +466,8 @@ fn add_account(
         for start in begun.pages() {
             let key = UsageKey::FullPage(account.key.clone(), part.level, start);
             let Some(bytes) = store.get(&key.to_string())? else { continue };
-            match serde_json::from_slice::<UsagePage>(&bytes) {
-                Ok(page) => series.add(part, &page),
+            match serde_json::from_slice::<ReadPage>(&bytes) {
+                Ok(page) => series.add_read(part, &page),
                 Err(error) => return Err(StoreError::Stopped(format!("{key}: {error}"))),
             }
         }
