@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use crate::cluster::control_plane::{self, ControlPlane};
 use crate::cluster::objects::{self, apply, manifest};
 use crate::cluster::page::PROFILE;
-use crate::cluster::{kubernetes_program, page, until};
+use crate::cluster::{kubernetes_program, page, until, version};
 
 /// Simulated nodes, each with a card.
 const NODES: usize = 500;
@@ -206,7 +206,8 @@ async fn rate(plane: &mut ControlPlane, objects: Vec<Value>) -> f64 {
     let login = plane.path().join("pki/admin.kubeconfig");
     let config = page::scheduler_settings(plane.path(), &login);
     let mut scheduler = Command::new(kubernetes_program("kube-scheduler"));
-    scheduler.arg("--config").arg(&config).args(["--secure-port=0", control_plane::FEATURES]);
+    scheduler.arg("--config").arg(&config).arg("--secure-port=0");
+    scheduler.arg(version::feature_flag("kube-scheduler"));
     plane.spawn("kube-scheduler", scheduler);
     until("the first pod", || async { is_any(&pods, "spec.nodeName!=").await?.then_some(()) })
         .await;
@@ -267,7 +268,7 @@ async fn release(claims: &Api<ResourceClaim>) {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "nightly: 6,000 pods, on a processor that does nothing else"]
 async fn the_scheduler_is_fast_with_our_slices() {
-    if let Some(why) = control_plane::missing() {
+    if let Some(why) = control_plane::missing_for_claims() {
         println!("not run: {why}");
         return;
     }

@@ -9,19 +9,22 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use snic_integration::free_address;
 
-pub use super::FEATURES;
 use super::certificates::Authority;
+use super::version::{api_flags, kubernetes_program, without_claims};
 use super::{cache, until};
 
 /// Says what is missing for a control plane on this machine.
 pub fn missing() -> Option<String> {
-    let programs = [
-        cache("SNIC_ETCD_FOLDER", "etcd").join("etcd"),
-        cache("SNIC_KUBERNETES_FOLDER", "kubernetes").join("kube-apiserver"),
-    ];
+    let programs =
+        [cache("SNIC_ETCD_FOLDER", "etcd").join("etcd"), kubernetes_program("kube-apiserver")];
     let absent = programs.into_iter().find(|program| !program.exists())?;
     let build = "`cargo xtask cluster --build` builds it once";
     Some(format!("{} is missing: {build}", absent.display()))
+}
+
+/// Says what is missing for a control plane with claims.
+pub fn missing_for_claims() -> Option<String> {
+    missing().or_else(|| without_claims(&["kube-apiserver"]))
 }
 
 /// A running control plane. All of it ends with this value.
@@ -99,15 +102,15 @@ impl ControlPlane {
         let (ca, accounts, accounts_public) =
             (pki("ca.crt"), pki("accounts.key"), pki("accounts.pub"));
         let (certificate, key, port) = (pki("server.crt"), pki("server.key"), self.port);
-        let program = cache("SNIC_KUBERNETES_FOLDER", "kubernetes").join("kube-apiserver");
-        let mut server = Command::new(program);
+        let mut server = Command::new(kubernetes_program("kube-apiserver"));
         let arguments = format!(
             "--etcd-servers={store} --client-ca-file={ca} --tls-cert-file={certificate} \
              --tls-private-key-file={key} --service-account-issuer=https://kubernetes.default.svc \
              --service-account-key-file={accounts_public} --service-account-signing-key-file={accounts} \
              --service-cluster-ip-range=10.96.0.0/16 --authorization-mode=Node,RBAC \
              --secure-port={port} --bind-address=127.0.0.1 --advertise-address=127.0.0.1 \
-             --endpoint-reconciler-type=none {FEATURES} --runtime-config=resource.k8s.io/v1alpha3=true"
+             --endpoint-reconciler-type=none {}",
+            api_flags()
         );
         server.args(arguments.split_whitespace());
         self.spawn("kube-apiserver", server);

@@ -9,6 +9,7 @@ pub mod control_plane;
 pub mod image;
 pub mod objects;
 pub mod page;
+pub mod version;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 use snic_integration::{DaemonProcess, Home, program};
 
 use certificates::Authority;
+pub use version::kubernetes_program;
 
 /// Name of the node.
 pub const NODE: &str = "node-1";
@@ -27,9 +29,6 @@ pub const NODE_ADDRESS: &str = "10.99.0.1";
 const CGROUP: &str = "snic-cluster";
 /// Longest time for a part to start, and for anything else that is waited for.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Features of Kubernetes that are not on by default in 1.34.
-pub const FEATURES: &str = "--feature-gates=DRAConsumableCapacity=true,DRADeviceBindingConditions=true,\
-                        DRAResourceClaimDeviceStatus=true,DRADeviceTaints=true";
 /// Programs of the cluster that are built once, and where nothing else has them.
 const PROGRAMS: [&str; 8] = [
     "kube-apiserver",
@@ -58,14 +57,9 @@ fn cache(variable: &str, name: &str) -> PathBuf {
     std::env::var_os(variable).map_or_else(cached, PathBuf::from)
 }
 
-/// A program of Kubernetes that is built once.
-pub fn kubernetes_program(name: &str) -> PathBuf {
-    cache("SNIC_KUBERNETES_FOLDER", "kubernetes").join(name)
-}
-
 /// `kubectl` of the cluster's version, or of this machine where that was not built.
 pub fn kubectl() -> Command {
-    let built = cache("SNIC_KUBERNETES_FOLDER", "kubernetes").join("kubectl");
+    let built = kubernetes_program("kubectl");
     Command::new(if built.exists() { built } else { "kubectl".into() })
 }
 
@@ -81,8 +75,13 @@ pub fn kubectl_says(login: &Path, words: &str) -> Result<String, String> {
     if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }
 
-/// Says what is missing for a cluster on this machine.
+/// Says what is missing for a cluster with claims on this machine.
 pub fn missing() -> Option<String> {
+    missing_parts().or_else(|| version::without_claims(&["kube-apiserver", "kubelet"]))
+}
+
+/// Says what is missing for a cluster on this machine.
+pub fn missing_parts() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("a cluster needs root".into());
     }
@@ -90,11 +89,11 @@ pub fn missing() -> Option<String> {
     if let Some((path, package)) = absent {
         return Some(format!("{path} is missing: apt-get install {package}"));
     }
-    let programs = cache("SNIC_KUBERNETES_FOLDER", "kubernetes");
-    if let Some(name) = PROGRAMS.into_iter().find(|name| !programs.join(name).exists()) {
+    let mut programs = PROGRAMS.into_iter().map(kubernetes_program);
+    if let Some(program) = programs.find(|program| !program.exists()) {
         return Some(format!(
             "{} is missing: `cargo xtask cluster --build` builds it once",
-            programs.join(name).display()
+            program.display()
         ));
     }
     let etcd = cache("SNIC_ETCD_FOLDER", "etcd").join("etcd");
@@ -281,7 +280,7 @@ impl Cluster {
     }
 
     fn spawn_component(&mut self, name: &str, arguments: &str) {
-        let mut command = Command::new(cache("SNIC_KUBERNETES_FOLDER", "kubernetes").join(name));
+        let mut command = Command::new(kubernetes_program(name));
         command.args(arguments.split_whitespace());
         self.spawn(name, command);
     }
@@ -306,13 +305,18 @@ impl Cluster {
             "kube-controller-manager",
             &format!(
                 "--kubeconfig={admin} --service-account-private-key-file={accounts} --root-ca-file={ca} \
-                 --leader-elect=false {FEATURES}"
+                 --leader-elect=false {}",
+                version::feature_flag("kube-controller-manager")
             ),
         );
         let scheduler = page::scheduler_settings(self.path(), Path::new(&admin));
         self.spawn_component(
             "kube-scheduler",
-            &format!("--config={} {FEATURES}", scheduler.display()),
+            &format!(
+                "--config={} {}",
+                scheduler.display(),
+                version::feature_flag("kube-scheduler")
+            ),
         );
     }
 
@@ -331,9 +335,9 @@ impl Cluster {
                  --tls-private-key-file={key} --service-account-issuer=https://kubernetes.default.svc \
                  --service-account-key-file={accounts_public} --service-account-signing-key-file={accounts} \
                  --service-cluster-ip-range=10.96.0.0/16 --authorization-mode=Node,RBAC \
-                 --advertise-address={NODE_ADDRESS} {FEATURES} --kubelet-preferred-address-types=InternalIP \
-                 --kubelet-client-certificate={asks} --kubelet-client-key={asks_key} \
-                 --runtime-config=resource.k8s.io/v1alpha3=true"
+                 --advertise-address={NODE_ADDRESS} --kubelet-preferred-address-types=InternalIP \
+                 --kubelet-client-certificate={asks} --kubelet-client-key={asks_key} {}",
+                version::api_flags()
             ),
         );
         let client = self.client.clone();
@@ -364,10 +368,8 @@ impl Cluster {
         })
         .await;
         self.authority.login("kubelet", &format!("system:node:{NODE}"), "system:nodes");
-        write(
-            "kubelet.yaml",
-            &KUBELET.replace("CA}", &format!("{}}}", self.authority.file("ca.crt"))),
-        );
+        let ca = self.authority.file("ca.crt");
+        write("kubelet.yaml", &version::kubelet_settings(Path::new(&ca)));
         self.start_kubelet();
         let nodes: kube::Api<k8s_openapi::api::core::v1::Node> =
             kube::Api::all(self.client.clone());
@@ -503,25 +505,3 @@ fn runtime(folder: &Path) -> String {
         image::NAME
     )
 }
-
-/// Settings of the kubelet.
-const KUBELET: &str = "apiVersion: kubelet.config.k8s.io/v1beta1
-kind: KubeletConfiguration
-failCgroupV1: false
-failSwapOn: false
-cgroupDriver: cgroupfs
-cgroupsPerQOS: false
-cgroupRoot: /snic-cluster
-enforceNodeAllocatable: []
-containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
-resolvConf: ''
-authentication: {anonymous: {enabled: false}, webhook: {enabled: false}, x509: {clientCAFile: CA}}
-authorization: {mode: AlwaysAllow}
-evictionHard: {memory.available: 10Mi, nodefs.available: 1Mi, imagefs.available: 1Mi}
-imageGCHighThresholdPercent: 100
-featureGates:
-  DRAConsumableCapacity: true
-  DRADeviceBindingConditions: true
-  DRAResourceClaimDeviceStatus: true
-  DRADeviceTaints: true
-";
