@@ -235,6 +235,8 @@ pub struct World {
     sources: BTreeMap<DagUid, SourceId>,
     /// The card's tables once all that was submitted is done.
     pub tables: TableImage,
+    /// The card's tables as it confirmed them last: those that it has if it was lost before it did what was submitted.
+    confirmed: TableImage,
     /// Loads of tenants.
     pub loads: Loads,
     /// Invariants of what chains keep.
@@ -257,6 +259,12 @@ pub struct World {
 
 pub fn card_id() -> CardId {
     CardId::new("card0").expect("a label")
+}
+
+/// Whether a row leads to a region.
+fn leads_to(tables: &TableImage, region: RegionId) -> bool {
+    let mut rows = 0..u16::try_from(Table::Instance.rows()).expect("16 bits are enough");
+    rows.any(|row| tables.get::<InstanceRow>(row).is_some_and(|of| of.region == region.0))
 }
 
 /// Time in which rows to a region that was reset are gone: a commit, what waits for it, and a failed one.
@@ -319,6 +327,7 @@ impl World {
             replies: Vec::new(),
             sources: BTreeMap::new(),
             tables: TableImage::default(),
+            confirmed: TableImage::default(),
             loads: Loads::default(),
             states: States::default(),
             residency: Residency::default(),
@@ -513,8 +522,7 @@ impl World {
     }
 
     fn is_routed(&self, region: RegionId) -> bool {
-        let mut rows = 0..u16::try_from(Table::Instance.rows()).expect("16 bits are enough");
-        rows.any(|row| self.tables.get::<InstanceRow>(row).is_some_and(|i| i.region == region.0))
+        leads_to(&self.tables, region)
     }
 
     /// Lets time pass, and the card say what it has to say.
@@ -575,7 +583,8 @@ impl World {
         let grew = std::mem::replace(&mut self.resets, resets) < resets;
         let regions = (0..self.profile.regions.len() as u8).map(RegionId);
         let decoupled: Vec<_> = regions.filter(|region| self.card.is_decoupled(*region)).collect();
-        grew || decoupled.into_iter().any(|region| self.is_routed(region))
+        let may_lead = |region| self.is_routed(region) || leads_to(&self.confirmed, region);
+        grew || decoupled.into_iter().any(may_lead)
     }
 
     /// Applies a report; whether the controller hears of it.
@@ -614,11 +623,15 @@ impl World {
                 self.note(format_args!("<- state in {region}: {result:?}"));
             }
             CardReport::Programmed { result, .. } => {
+                if result.is_ok() {
+                    self.confirmed = self.tables.clone();
+                }
                 self.note(format_args!("<- programmed: {result:?}"));
             }
             CardReport::ReadBack { snapshot, .. } => {
                 self.states.answered();
                 self.tables = snapshot.tables.clone();
+                self.confirmed = snapshot.tables.clone();
                 let regions: Vec<_> = snapshot.regions.iter().map(|r| r.status).collect();
                 self.note(format_args!("<- read back {regions:?}"));
             }
