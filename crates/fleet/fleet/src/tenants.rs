@@ -201,7 +201,7 @@ impl Tenants {
         Some(FleetProject { project, quota, usage: *usage, spending: None, meta: of.meta })
     }
 
-    /// What tenants and projects have spent, with their budgets.
+    /// Spending of tenants and projects, with their budgets.
     pub fn spending(&self) -> impl Iterator<Item = (Option<&FleetSpending>, MonthBudget)> {
         let tenants = self.tenants.values().map(|entry| entry.record.value());
         let tenants = tenants.map(|of| (of.spending.as_ref(), of.tenant.quota.month_budget));

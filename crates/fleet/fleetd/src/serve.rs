@@ -171,12 +171,8 @@ impl FleetBound {
         let calls = settings.front.calls.clone().unwrap_or_default();
         let counting = CallCounting::start(etcd.clone(), calls, &address);
         let call_ages = settings.call_ages;
-        let upkeep = tokio::spawn(call_upkeep::run(
-            etcd.clone(),
-            call_ages,
-            handle.clone(),
-            stopping.clone(),
-        ));
+        let upkeep = call_upkeep::run(etcd.clone(), call_ages, handle.clone(), stopping.clone());
+        let upkeep = tokio::spawn(upkeep);
         let metrics =
             settings.metrics.map(|page| tokio::spawn(page.serve(handle.clone(), stopping.clone())));
         let parts = Parts {
@@ -193,12 +189,10 @@ impl FleetBound {
             stopping: stopping.clone(),
         };
         let services = Services::new(parts, &settings.front.limits);
-        let spending = tokio::spawn(budget_looks::run(
-            services.clone(),
-            settings.budgets.period,
-            handle.clone(),
-            stopping.clone(),
-        ));
+        let period = settings.budgets.period;
+        let spending =
+            budget_looks::run(services.clone(), period, handle.clone(), stopping.clone());
+        let spending = tokio::spawn(spending);
         let passing =
             RequestForwarder::new(services.clone(), settings.front.limits.message_bytes_max);
         let source = FleetPage::new(services.clone());

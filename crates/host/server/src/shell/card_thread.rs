@@ -430,7 +430,7 @@ mod tests {
         })
     }
 
-    /// Whoever decided it may have meant another device.
+    /// Another device may have been meant.
     #[test]
     fn nothing_reaches_a_card_that_was_not_asked_what_it_holds() {
         let profile = catalogue::builtin().expect("valid").cards.swap_remove(0);
