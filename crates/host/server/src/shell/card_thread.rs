@@ -413,7 +413,7 @@ mod tests {
         assert_eq!(region_bytes(Digest::of(b"none"), &store), None);
     }
 
-    /// What the thread says next, in a few words; `None` if it says nothing for so long.
+    /// Next words of the thread, shortened; `None` if it says nothing for so long.
     fn said(messages: &Inbox, patience: Duration) -> Option<String> {
         let (message, _) = messages.receive(patience)?;
         let Message::Event(event) = message else { panic!("the thread sends events") };
