@@ -184,6 +184,9 @@ impl<L: Iterator<Item = u64> + Clone> StoredInterval<L> {
 pub struct InvalidUsagePage;
 
 /// Beginning of the last interval of a list.
+///
+/// # Errors
+/// The list breaks off in the middle of an interval, a time is beyond 64 bits, or there is no such meter.
 fn check(numbers: &[u64]) -> Result<u64, InvalidUsagePage> {
     let (mut rest, mut last) = (numbers, 0_u64);
     while let [from_before, length, meters, behind @ ..] = rest {
@@ -206,8 +209,8 @@ impl TryFrom<Vec<u64>> for UsagePage {
     }
 }
 
-/// A full page as it comes from the store, to be added up once: a question about a month reads tens of thousands, and packing each would
-/// take as long as reading it.
+/// A full page as it comes from the store, to be added up once. A question about a month reads tens of thousands, so they are not packed
+/// as the pages that a book keeps.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Vec<u64>")]
 pub struct ReadPage(Vec<u64>);

@@ -119,7 +119,7 @@ async fn compact_group(
     }
 }
 
-/// Sends a transaction to etcd. One that is refused is made anew in the next pass.
+/// Sends a transaction to etcd. A refused one is built again in the next pass.
 async fn commit(etcd: &EtcdConnection, transaction: Transaction) -> Result<(), Failed> {
     etcd.ask(&Request::Commit(transaction)).await.map(drop)
 }

@@ -235,7 +235,7 @@ pub struct World {
     sources: BTreeMap<DagUid, SourceId>,
     /// The card's tables once all that was submitted is done.
     pub tables: TableImage,
-    /// The card's tables as it confirmed them last: those that it has if it was lost before it did what was submitted.
+    /// The card's tables as it confirmed them last. It still has these if it was lost before it did what was submitted.
     confirmed: TableImage,
     /// Loads of tenants.
     pub loads: Loads,
