@@ -1,15 +1,18 @@
 //! The policy of claims in a real API server: what no driver would serve is refused when it is applied, with the reason.
 
+use std::process::Command;
+
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use kube::Api;
-use kube::api::PostParams;
+use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 use snic_kubernetes::dra::parameters::FunctionParameters;
 
 use crate::cluster::control_plane::{self, ControlPlane};
 use crate::cluster::objects::{self, apply, manifest};
-use crate::cluster::until;
+use crate::cluster::version::feature_flag;
+use crate::cluster::{kubernetes_program, until};
 
 /// Specification of a claim with these parameters.
 fn spec(class: &str, parameters: &Value) -> Value {
@@ -137,4 +140,70 @@ async fn templates_are_judged_as_claims(client: &kube::Client) {
         let created = templates.create(&asked, &template).await;
         assert_eq!(created.is_ok(), is_taken, "{parameters}: {created:?}");
     }
+}
+
+/// Finalizer of claims that are allocated, which the controller of claims takes away.
+const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
+
+/// The finalizers that an API server gives a claim of this class when it is created, in a dry run.
+async fn finalizers(client: &kube::Client, class: &str) -> Vec<String> {
+    let claims: Api<ResourceClaim> = Api::namespaced(client.clone(), "shop");
+    let requests = json!([{"name": "nic", "exactly": {"deviceClassName": class}}]);
+    let claim = json!({
+        "metadata": {"name": "c", "namespace": "shop"}, "spec": {"devices": {"requests": requests}},
+    });
+    let claim = serde_json::from_value(claim).expect("a claim");
+    let asked = PostParams { dry_run: true, ..PostParams::default() };
+    let created = claims.create(&asked, &claim).await.expect("it is taken");
+    created.metadata.finalizers.unwrap_or_default()
+}
+
+/// Waits until claims of our class get their finalizer when they are created.
+pub async fn policy_holds(client: &kube::Client) {
+    until("the policy of finalizers", || async {
+        (finalizers(client, "snic.dev").await == [FINALIZER]).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_was_never_used_goes_although_it_had_its_finalizer_from_the_beginning() {
+    if let Some(why) = control_plane::missing_for_claims() {
+        println!("not run: {why}");
+        return;
+    }
+    if !kubernetes_program("kube-controller-manager").exists() {
+        println!("not run: kube-controller-manager is missing");
+        return;
+    }
+    let mut plane = ControlPlane::start().await;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
+    apply(&plane.client, &namespace).await;
+    assert!(finalizers(&plane.client, "snic.dev").await.is_empty(), "there is no policy yet");
+    for object in manifest(&objects::read("many-pods.yaml")) {
+        apply(&plane.client, &object).await;
+    }
+    policy_holds(&plane.client).await;
+    assert_eq!(finalizers(&plane.client, "snic.dev-big").await, [FINALIZER]);
+    assert!(finalizers(&plane.client, "gpu.example").await.is_empty(), "others' claims");
+
+    let claims: Api<ResourceClaim> = Api::namespaced(plane.client.clone(), "shop");
+    let claim = json!({
+        "metadata": {"name": "unused", "namespace": "shop"},
+        "spec": {"devices": {"requests": [{"name": "nic", "exactly": {"deviceClassName": "snic.dev"}}]}},
+    });
+    let claim = serde_json::from_value(claim).expect("a claim");
+    claims.create(&PostParams::default(), &claim).await.expect("it is taken");
+    claims.delete("unused", &DeleteParams::default()).await.expect("it is there");
+    let waits = claims.get("unused").await.expect("nobody has taken the finalizer away");
+    assert!(waits.metadata.deletion_timestamp.is_some());
+    let mut manager = Command::new(kubernetes_program("kube-controller-manager"));
+    manager.arg("--kubeconfig").arg(plane.path().join("pki/admin.kubeconfig"));
+    manager.args(["--leader-elect=false", "--controllers=resourceclaim-controller"]);
+    manager.args(["--secure-port=0", &feature_flag("kube-controller-manager")]);
+    plane.spawn("kube-controller-manager", manager);
+    until("the claim has gone", || async {
+        claims.get_opt("unused").await.ok()?.is_none().then_some(())
+    })
+    .await;
 }

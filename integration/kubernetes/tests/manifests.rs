@@ -6,6 +6,9 @@ use k8s_openapi::Resource;
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
+use k8s_openapi::api::admissionregistration::v1beta1::{
+    MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding,
+};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, PodSpec, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
@@ -181,6 +184,10 @@ pub fn check(object: &Value) -> Result<(), String> {
         "ValidatingAdmissionPolicyBinding" => {
             typed::<ValidatingAdmissionPolicyBinding>(object).map(drop)
         }
+        "MutatingAdmissionPolicy" => typed::<MutatingAdmissionPolicy>(object).map(drop),
+        "MutatingAdmissionPolicyBinding" => {
+            typed::<MutatingAdmissionPolicyBinding>(object).map(drop)
+        }
         "ResourceClaimTemplate" => typed::<ResourceClaimTemplate>(object).map(drop),
         other => Err(format!("{other}: no type")),
     }
@@ -190,7 +197,8 @@ pub fn check(object: &Value) -> Result<(), String> {
 fn the_driver_of_claims_and_its_example_are_valid_and_fit() {
     let driver = manifest(&objects::read("snic-dra.yaml"));
     let example = manifest(&objects::read("example.yaml"));
-    for object in driver.iter().chain(&example) {
+    let many_pods = manifest(&objects::read("many-pods.yaml"));
+    for object in driver.iter().chain(&example).chain(&many_pods) {
         check(object).unwrap_or_else(|why| panic!("{why}"));
     }
     let template = example.iter().find(|object| object["kind"] == "ResourceClaimTemplate");

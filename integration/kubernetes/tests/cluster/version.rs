@@ -59,13 +59,16 @@ pub fn feature_flag(name: &str) -> String {
     format!("--feature-gates={}", FEATURES.map(|feature| format!("{feature}=true")).join(","))
 }
 
-/// The same for the API server, with the versions of its API that are not on by default.
+/// The same for the API server, with policies that change objects, and the versions of its API that are not on by default.
 pub fn api_flags() -> String {
     let features = feature_flag("kube-apiserver");
     if features.is_empty() {
         return features;
     }
-    format!("{features} --runtime-config=resource.k8s.io/v1alpha3=true")
+    format!(
+        "{features},MutatingAdmissionPolicy=true --runtime-config=resource.k8s.io/v1alpha3=true,\
+         admissionregistration.k8s.io/v1beta1=true"
+    )
 }
 
 /// Settings of the kubelet, whose clients have certificates of this authority.

@@ -3,16 +3,15 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use serde_json::json;
 use snic_integration::program;
 use tokio::net::{TcpListener, TcpStream};
 
+use super::plugin::a_pod_gets_a_device;
 use super::site::Site;
-use crate::cluster::objects::{apply, delete, manifest};
+use crate::cluster::objects::{apply, manifest};
 use crate::cluster::page::{Desk, commands};
 use crate::cluster::{self, NODE, NODE_ADDRESS, kubernetes_program, run, until};
 
@@ -115,28 +114,5 @@ async fn the_device_plugin_serves_a_real_kubelet(site: &Site) {
     for object in manifest(&text.expect("a manifest")) {
         apply(&site.cluster.client, &object).await;
     }
-    let nodes: Api<Node> = Api::all(site.cluster.client.clone());
-    until("the resource", || async {
-        let allocatable = nodes.get(NODE).await.ok()?.status?.allocatable?;
-        (allocatable.get("snic.dev/acme-web")?.0 == "8").then_some(())
-    })
-    .await;
-    let pod = json!({
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "old", "namespace": "shop"},
-        "spec": {"terminationGracePeriodSeconds": 1, "containers": [{
-            "name": "main", "image": "busybox:1", "imagePullPolicy": "IfNotPresent",
-            "command": ["sh", "-c", "echo $0; set | cat; sleep 1000"],
-            "resources": {"limits": {"snic.dev/acme-web": "1"}},
-        }]},
-    });
-    apply(&site.cluster.client, &pod).await;
-    let printed = site.until_printed("old", "SNIC_VF_", 1).await;
-    assert!(printed.contains("card=cards/card0"), "{printed}");
-    assert_eq!(site.bindings().await.len(), 1);
-    delete(&site.cluster.client, &pod).await;
-    // The kubelet does not tell a plugin that a pod has ended.
-    let waiting = until("the end of its binding", || async {
-        site.bindings().await.is_empty().then_some(())
-    });
-    tokio::time::timeout(Duration::from_secs(120), waiting).await.expect("given back");
+    a_pod_gets_a_device(site).await;
 }

@@ -4,6 +4,7 @@ mod faults;
 mod hostile;
 mod images;
 mod page;
+mod plugin;
 mod site;
 
 use std::process::Command;

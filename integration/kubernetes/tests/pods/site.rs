@@ -29,6 +29,23 @@ pub struct Site {
 
 impl Site {
     pub async fn start() -> Self {
+        let mut site = Self::without_claims().await;
+        let cluster = &mut site.cluster;
+        let file = objects::path("snic-dra.yaml");
+        let applied = cluster.kubectl(&format!("apply --server-side -f {}", file.display()));
+        applied.unwrap_or_else(|why| panic!("{why}"));
+        cluster.start_driver("");
+        let slices: Api<ResourceSlice> = Api::all(cluster.client.clone());
+        until("a slice", || async {
+            let slices = slices.list(&ListParams::default()).await.ok()?;
+            slices.items.into_iter().find(|slice| slice.spec.driver == "snic.dev")
+        })
+        .await;
+        site
+    }
+
+    /// The same without the driver of claims.
+    pub async fn without_claims() -> Self {
         let mut cluster = Cluster::start().await;
         let socket = cluster.daemon_socket();
         let daemon = TestClient::connect(&socket, "operator/test").await.expect("it serves");
@@ -44,16 +61,6 @@ impl Site {
             server.args(line.split(' '));
             cluster.spawn(&format!("server-{port}"), server);
         }
-        let file = objects::path("snic-dra.yaml");
-        let applied = cluster.kubectl(&format!("apply --server-side -f {}", file.display()));
-        applied.unwrap_or_else(|why| panic!("{why}"));
-        cluster.start_driver("");
-        let slices: Api<ResourceSlice> = Api::all(cluster.client.clone());
-        until("a slice", || async {
-            let slices = slices.list(&ListParams::default()).await.ok()?;
-            slices.items.into_iter().find(|slice| slice.spec.driver == "snic.dev")
-        })
-        .await;
         Self { cluster, daemon }
     }
 
