@@ -71,6 +71,11 @@ struct DagChanges {
     learnt: u32,
     /// Packets that an NT of it has processed, and not treated by a rule.
     processed: u32,
+    /// DAG whose flows were last in the table, and how many are.
+    uid: u32,
+    flows: u32,
+    /// Flows of it that others took the place of.
+    evicted: u64,
 }
 
 /// A flow of a DAG.
@@ -139,6 +144,12 @@ impl FlowTable {
     /// Number of flows with rules.
     pub(crate) fn len(&self) -> usize {
         self.index.len()
+    }
+
+    /// Use of the table by DAGs that have flows in it, or lost some: their UIDs, flows, and flows that others took the place of.
+    pub(crate) fn uses(&self) -> impl Iterator<Item = (u32, u32, u64)> + '_ {
+        let used = self.changes.iter().filter(|dag| dag.flows > 0 || dag.evicted > 0);
+        used.map(|dag| (dag.uid, dag.flows, dag.evicted))
     }
 
     /// The verdict of the NT's rule for a frame; `None` where the NT is to process it, and to say what it does with the next
@@ -299,6 +310,12 @@ impl FlowTable {
             }
         };
         self.index.insert(flow, slot);
+        if let Some(dag) = change_of(&mut self.changes, flow.0) {
+            if dag.uid != flow.0 {
+                (dag.uid, dag.flows, dag.evicted) = (flow.0, 0, 0);
+            }
+            dag.flows += 1;
+        }
         self.change_share(tenant, |flows| flows.push_back(slot));
         slot
     }
@@ -308,7 +325,11 @@ impl FlowTable {
         let Some(&(_, tenant)) = self.shares.last() else { return };
         let oldest = self.change_share(tenant, VecDeque::pop_front);
         if let Some(slot) = oldest {
+            let uid = self.slots[slot as usize].flow.0;
             self.release(slot);
+            if let Some(dag) = change_of(&mut self.changes, uid).filter(|dag| dag.uid == uid) {
+                dag.evicted += 1;
+            }
         }
     }
 
@@ -318,8 +339,13 @@ impl FlowTable {
         let freed = &mut self.slots[slot as usize];
         freed.give_up(0, self.stamps);
         note_ended(&mut self.ended, slot, freed);
+        let (uid, _) = freed.flow;
         self.index.remove(&freed.flow);
         self.free.push(slot);
+        // A row that has gone to another DAG counts that one's flows.
+        if let Some(dag) = change_of(&mut self.changes, uid).filter(|dag| dag.uid == uid) {
+            dag.flows -= 1;
+        }
     }
 
     /// Changes the list of a tenant's flows, and its share.
@@ -363,6 +389,7 @@ impl FlowTable {
     /// Removes the flows of a DAG that is no more. Time O(flows of its tenant).
     pub(crate) fn remove_dag(&mut self, uid: u32, tenant: u16) {
         if !self.tenants.contains_key(&tenant) {
+            self.forget_evicted(uid);
             return;
         }
         let mut flows = self.change_share(tenant, std::mem::take);
@@ -376,6 +403,13 @@ impl FlowTable {
         if !flows.is_empty() {
             self.change_share(tenant, |kept| *kept = flows);
         }
+        self.forget_evicted(uid);
+    }
+
+    fn forget_evicted(&mut self, uid: u32) {
+        if let Some(dag) = change_of(&mut self.changes, uid).filter(|dag| dag.uid == uid) {
+            dag.evicted = 0;
+        }
     }
 }
 
@@ -384,6 +418,11 @@ fn note_ended(ended: &mut Vec<u32>, at: u32, slot: &mut FlowSlot) {
     if std::mem::take(&mut slot.is_given) {
         ended.push(at);
     }
+}
+
+/// The place of a DAG's changes.
+fn change_of(changes: &mut [DagChanges], uid: u32) -> Option<&mut DagChanges> {
+    changes.get_mut(usize::from(DagUid::from_raw(uid).row()))
 }
 
 /// The changes of a DAG so far.
@@ -422,6 +461,11 @@ impl FlowTable {
         assert_eq!(self.free.len() + self.index.len(), self.slots.len());
         let shares = self.tenants.iter().map(|(tenant, flows)| (flows.len(), *tenant));
         assert_eq!(shares.collect::<BTreeSet<_>>(), self.shares);
+        let mut counted = BTreeMap::<u32, u32>::new();
+        self.index.keys().for_each(|(uid, _)| *counted.entry(*uid).or_default() += 1);
+        let said =
+            self.uses().filter(|(_, flows, _)| *flows > 0).map(|(uid, flows, _)| (uid, flows));
+        assert_eq!(said.collect::<BTreeMap<_, _>>(), counted, "flows of each DAG");
     }
 }
 

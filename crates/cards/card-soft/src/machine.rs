@@ -10,10 +10,11 @@ use std::time::{Duration, Instant, SystemTime};
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use snic_card_sim::{FrameId, Header, PlaneOptions, ShaperMemory, SimCard};
-use snic_domain::{ByteSize, CardProfile, Timestamp};
+use snic_domain::{ByteSize, CardProfile, DagUid, Timestamp};
 use snic_nts::{ModuleRuntime, Packet, Pool};
 use snic_ports::card::{Buffers as _, Card as _, CardError, Registers as _};
 use snic_ports::generator::GeneratedLoad;
+use snic_ports::packets::FlowTableUse;
 use snic_ports::remote::{PAYLOAD_BYTES_MAX, to_bytes, to_words};
 use snic_tables::DropCause;
 
@@ -507,6 +508,16 @@ impl Machine {
         Ok((ControlReply::Done, Vec::new()))
     }
 
+    fn flows_by_dag(&mut self) -> Vec<FlowTableUse> {
+        let uses: Vec<_> = self.datapath().tasks.flow_uses().collect();
+        let described = uses.into_iter().map(|(uid, flows, evicted)| {
+            let uid = DagUid::from_raw(uid);
+            let fast_flows = u32::try_from(self.fast.flows_of(uid.row())).unwrap_or(flows);
+            FlowTableUse { uid, flows, fast_flows, evicted }
+        });
+        described.collect()
+    }
+
     fn observe(&mut self) -> Observation {
         let accesses = self.card.accesses();
         let (packets_in, packets_out, drops) = self.card.totals();
@@ -517,6 +528,7 @@ impl Machine {
             ports: self.switch.observe(),
             tasks,
             flows: self.datapath().tasks.flows(),
+            flows_by_dag: self.flows_by_dag(),
             fast_flows: self.fast.totals().0,
             fast_packets: self.fast.totals().1,
             configurations: self.datapath().tasks.configurations().0,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use snic_ports::generator::{GeneratedLoad, LoadReading};
-use snic_ports::packets::{PortTraffic, SeenPackets};
+use snic_ports::packets::{FlowTableUse, PortTraffic, SeenPackets};
 use snic_ports::remote::Run;
 
 /// The version of this protocol: a daemon and a card process of different versions do not talk.
@@ -109,6 +109,9 @@ pub struct Observation {
     /// Flows of which NTs treat further packets by rules.
     #[serde(default)]
     pub flows: usize,
+    /// Those by DAG, and flows that lost their place.
+    #[serde(default)]
+    pub flows_by_dag: Vec<FlowTableUse>,
     /// Flows whose packets pass by the fast path.
     #[serde(default)]
     pub fast_flows: usize,

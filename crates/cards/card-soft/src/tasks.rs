@@ -261,6 +261,11 @@ impl Tasks {
         self.flows.len()
     }
 
+    /// Use of the flow table by DAG: UIDs, flows, and flows that others took the place of.
+    pub(crate) fn flow_uses(&self) -> impl Iterator<Item = (u32, u32, u64)> + '_ {
+        self.flows.uses()
+    }
+
     /// Counts of the NTs.
     pub(crate) fn observe(&self) -> Vec<TaskObservation> {
         let observe = |(&(uid, _), task): (&TaskKey, &Task)| {

@@ -52,7 +52,7 @@ impl PacketWindow for SoftWindow {
     fn counts(&self) -> Result<SoftCounts, WatchError> {
         let seen = self.connect()?.observe().map_err(lost)?;
         let nt_drops = seen.tasks.into_iter().flat_map(nt_drops).collect();
-        Ok(SoftCounts { ports: seen.ports, nt_drops })
+        Ok(SoftCounts { ports: seen.ports, nt_drops, flows: seen.flows_by_dag })
     }
 
     fn watch(&self, uid: DagUid, bytes: u32) -> Result<Box<dyn PacketWatch>, WatchError> {

@@ -145,6 +145,19 @@ pub struct NtDrops {
     pub packets: u64,
 }
 
+/// Part of a card's flow table that is a DAG's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowTableUse {
+    pub uid: DagUid,
+    /// Flows whose packets are treated by rules.
+    pub flows: u32,
+    /// Flows of those whose packets pass by a fast path.
+    pub fast_flows: u32,
+    /// Flows that lost their place to flows of tenants with fewer, or to newer ones of its own tenant, since the card has
+    /// known the DAG.
+    pub evicted: u64,
+}
+
 /// Counts of a card in software that no register has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SoftCounts {
@@ -153,6 +166,8 @@ pub struct SoftCounts {
     /// Why NTs dropped packets, since each was configured for its DAG; reasons without packets are left out. As many
     /// as the card has configured NTs, for each some of a few tens of reasons.
     pub nt_drops: Vec<NtDrops>,
+    /// Use of the flow table, at most one for each row of a DAG; DAGs without flows are left out.
+    pub flows: Vec<FlowTableUse>,
 }
 
 /// A card whose packets can be seen.

@@ -11,7 +11,7 @@ use snic_api::convert::name;
 use snic_api::v1;
 use snic_domain::CardId;
 use snic_ports::generator::TrafficGenerator;
-use snic_ports::packets::{NtDrops, PacketWindow, PortTraffic};
+use snic_ports::packets::{FlowTableUse, NtDrops, PacketWindow, PortTraffic};
 use snic_telemetry::metrics::{Metric, Reading};
 
 /// Interval between reads of the ports' traffic.
@@ -42,6 +42,8 @@ struct CardFacts {
     ports: Vec<PortTraffic>,
     /// Drops by the UID of their DAG. A tenant has no more configured NTs than its quota, so this is bounded as well.
     nt_drops: BTreeMap<u32, Vec<NtDrops>>,
+    /// Use of the card's flow table by the UID of the DAG, for as many as the card has rows.
+    flows: BTreeMap<u32, FlowTableUse>,
     /// Frames that were too slow for the machine at the last reading and the one before.
     too_slow: [u64; 2],
 }
@@ -144,8 +146,25 @@ impl CardLinks {
         all
     }
 
-    /// Adds to a DAG's message why NTs dropped its packets.
+    /// The use that a DAG makes of flow tables, on all cards; `None` where it has none.
+    fn flow_rules(&self, uid: u32) -> Option<v1::FlowRules> {
+        let known = self.0.lock();
+        let uses = known.values().filter_map(|known| known.flows.get(&uid));
+        uses.fold(None, |sum: Option<v1::FlowRules>, flows| {
+            let sum = sum.unwrap_or_default();
+            Some(v1::FlowRules {
+                flows: sum.flows + u64::from(flows.flows),
+                fast_flows: sum.fast_flows + u64::from(flows.fast_flows),
+                evicted_flows: sum.evicted_flows + flows.evicted,
+            })
+        })
+    }
+
+    /// Adds to a DAG's message why NTs dropped its packets, and its flows.
     pub(crate) fn fill_dag(&self, dag: &mut v1::Dag) {
+        if let Some(rules) = self.flow_rules(dag.uid) {
+            dag.traffic.get_or_insert_default().flow_rules = Some(rules);
+        }
         let drops = self.nt_drops(dag.uid);
         if !drops.is_empty() {
             dag.traffic.get_or_insert_default().nt_drops = drops;
@@ -175,9 +194,11 @@ impl CardLinks {
             for drops in counts.nt_drops {
                 nt_drops.entry(drops.uid.raw()).or_default().push(drops);
             }
+            let flows = counts.flows.into_iter().map(|flows| (flows.uid.raw(), flows)).collect();
             let mut known = self.0.lock();
             let Some(known) = known.get_mut(&card) else { continue };
             known.nt_drops = nt_drops;
+            known.flows = flows;
             if let Some(frames) = known.set_ports(counts.ports) {
                 tracing::warn!(%card, frames, "the machine is too slow for the card: frames were lost at its ports");
             }
@@ -271,7 +292,10 @@ mod tests {
                 packets: lost,
             };
             let nt_drops = vec![drops(1, "rule"), drops(2, "malformed"), drops(1, "truncated")];
-            Ok(SoftCounts { ports: vec![port], nt_drops })
+            let uid = DagUid::new(1, 1).expect("it fits");
+            let evicted = lost;
+            let flows = vec![FlowTableUse { uid, flows: 5, fast_flows: 2, evicted }];
+            Ok(SoftCounts { ports: vec![port], nt_drops, flows })
         }
 
         fn watch(&self, _: DagUid, _: u32) -> Result<Box<dyn PacketWatch>, WatchError> {
@@ -294,6 +318,24 @@ mod tests {
             });
             assert_eq!(slow.map(|reading| reading.value), lost.map(|lost| lost as f64));
         }
+    }
+
+    #[test]
+    fn each_dag_has_its_flows_until_the_card_is_gone() {
+        let (links, card) = (CardLinks::default(), CardId::new("card0").expect("a label"));
+        links.set_window(card, Arc::new(LosingCard { lost: Mutex::new(vec![9]) }));
+        let told = |row, incarnation| {
+            let uid = DagUid::new(row, incarnation).expect("it fits").raw();
+            let mut dag = v1::Dag { uid, ..v1::Dag::default() };
+            links.fill_dag(&mut dag);
+            dag.traffic.unwrap_or_default().flow_rules
+        };
+        assert_eq!(told(1, 1), None, "not read yet");
+        links.read_ports();
+        let rules = v1::FlowRules { flows: 5, fast_flows: 2, evicted_flows: 9 };
+        assert_eq!((told(1, 1), told(1, 2), told(2, 1)), (Some(rules), None, None));
+        links.read_ports();
+        assert_eq!(told(1, 1), None, "the card does not answer");
     }
 
     #[test]

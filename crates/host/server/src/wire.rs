@@ -173,6 +173,7 @@ fn traffic(traffic: &DagTraffic, measured: Option<&MeasuredLatencies>) -> v1::Da
         drops: drops(&sums.drops),
         // No register has them: see `links`.
         nt_drops: Vec::new(),
+        flow_rules: None,
         last_second: Some(window(&traffic.last_second, measured.map(|of| &of.last_second))),
         last_ten_seconds: Some(window(
             &traffic.last_ten_seconds,

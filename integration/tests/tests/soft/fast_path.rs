@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use serde_json::json;
+use snic_api::v1::FlowRules;
 use snic_bitstream::catalogue;
 use snic_integration::{Home, program};
 
@@ -60,6 +61,20 @@ async fn net(cables: [&Cable; 2]) -> Option<Net> {
     Some(Net { home, daemon, client, guest, neighbour: None, server, ports })
 }
 
+/// The flows of the DAG as the API shows them, as soon as some pass in the kernel.
+async fn flow_rules_of(net: &Net) -> FlowRules {
+    let until = std::time::Instant::now() + Duration::from_secs(5);
+    loop {
+        let shown =
+            net.client.list_dags().await.into_iter().find_map(|dag| dag.traffic?.flow_rules);
+        let rules = shown.unwrap_or_default();
+        if rules.fast_flows > 0 || std::time::Instant::now() > until {
+            return rules;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn flows_pass_in_the_kernel_under_their_dag_and_not_without_it() {
     if let Some(why) = missing() {
@@ -80,8 +95,10 @@ async fn flows_pass_in_the_kernel_under_their_dag_and_not_without_it() {
 
     let _server = net.server.start("iperf3 -s -1");
     std::thread::sleep(Duration::from_millis(300));
-    let transfer = net.guest.start("iperf3 -c 10.77.0.2 -t 4");
-    std::thread::sleep(Duration::from_secs(1));
+    let transfer = net.guest.start("iperf3 -c 10.77.0.2 -t 6");
+    let rules = flow_rules_of(&net).await;
+    assert!(rules.flows >= rules.fast_flows && rules.fast_flows >= 1, "{rules:?}");
+    assert_eq!(rules.evicted_flows, 0);
     let (pid, before) = (net.home.card_pid(), net.observe());
     net.kill_daemon().await;
     let said = transfer.wait();

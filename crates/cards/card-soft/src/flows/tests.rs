@@ -550,6 +550,8 @@ fn a_tenant_that_opens_many_flows_takes_no_place_from_one_with_fewer() {
     assert_eq!(sharing.table.len(), 64);
     assert!((0..20).all(|port| sharing.send(UIDS[0], 1, port)), "all of the small tenant");
     assert!(sharing.send(UIDS[1], 2, 9_999) && !sharing.send(UIDS[1], 2, 0), "the oldest went");
+    let uses: Vec<_> = sharing.table.uses().collect();
+    assert_eq!(uses, [(UIDS[0], 20, 0), (UIDS[1], 44, 10_001 - 44)], "the first one came twice");
     // Another one comes, and gets its share from the one that has most.
     (0..20).for_each(|port| {
         sharing.send(UIDS[0] + 2, 3, port);
@@ -570,6 +572,7 @@ fn a_change_of_a_row_ends_the_rules_of_its_dag_and_no_others() {
     assert!(sharing.send(UIDS[0], 1, 1) && sharing.send(UIDS[1], 1, 1));
     sharing.table.remove_dag(UIDS[0], 1);
     assert_eq!(sharing.table.len(), 1);
+    assert_eq!(sharing.table.uses().collect::<Vec<_>>(), [(UIDS[1], 1, 0)]);
     assert!(!sharing.send(UIDS[0], 1, 1) && sharing.send(UIDS[1], 1, 1));
     let json = br#"{"rate_bps":1000000000,"burst_bytes":2000000}"#;
     sharing.instance.configure(Timestamp::ZERO, 1, json).expect("valid");

@@ -118,6 +118,11 @@ impl FastFlows {
         (self.dags.values().map(|dag| dag.slots.len()).sum(), self.packets)
     }
 
+    /// Flows of a DAG's row that have rules.
+    pub(super) fn flows_of(&self, row: u16) -> usize {
+        self.dags.get(&row).map_or(0, |dag| dag.slots.len())
+    }
+
     /// Whether a DAG is handed over.
     pub(super) fn passes(&self) -> bool {
         !self.handed_over.is_empty()

@@ -2,7 +2,7 @@
 
 use snic_api::convert::{self, object};
 use snic_api::render::cut;
-use snic_api::v1::{CardAffinity, Dag, DagTraffic, NtDrops, Placement};
+use snic_api::v1::{CardAffinity, Dag, DagTraffic, FlowRules, NtDrops, Placement};
 use snic_api::words::EnumWord as _;
 
 use super::Style;
@@ -48,6 +48,20 @@ pub(super) fn drops(traffic: &DagTraffic) -> String {
 /// Why its tasks dropped packets.
 pub(super) fn task_drops(traffic: &DagTraffic) -> String {
     nt_drops(&traffic.nt_drops)
+}
+
+/// Flows that are treated by rules; nothing, where there are none.
+pub(super) fn flow_rules(traffic: &DagTraffic) -> String {
+    let Some(rules) = &traffic.flow_rules else { return String::new() };
+    let FlowRules { flows, fast_flows, evicted_flows } = rules;
+    let mut text = format!("{flows} flows");
+    if *fast_flows > 0 {
+        text += &format!(", {fast_flows} by the fast path");
+    }
+    if *evicted_flows > 0 {
+        text += &format!(", {evicted_flows} lost their place");
+    }
+    text
 }
 
 /// Why tasks dropped packets, by type.
@@ -127,6 +141,17 @@ mod tests {
         ];
         assert_eq!(nt_drops(&drops), "firewall: 12 rule, 3 no_connection; nat: 1 no_mapping");
         assert_eq!(nt_drops(&[]), "");
+    }
+
+    #[test]
+    fn flows_say_what_there_is_of_them() {
+        let said = |flows, fast_flows, evicted_flows| {
+            let rules = FlowRules { flows, fast_flows, evicted_flows };
+            flow_rules(&DagTraffic { flow_rules: Some(rules), ..DagTraffic::default() })
+        };
+        assert_eq!(flow_rules(&DagTraffic::default()), "");
+        assert_eq!(said(3, 0, 0), "3 flows");
+        assert_eq!(said(3, 2, 9), "3 flows, 2 by the fast path, 9 lost their place");
     }
 
     #[test]

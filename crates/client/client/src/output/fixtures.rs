@@ -7,7 +7,7 @@ use snic_api::v1::operation_metadata::{Progress, Verb};
 use snic_api::v1::shortage::Resource;
 use snic_api::v1::{
     Area, Bitstream, Card, CardCounters, ChainExplanation, ChainSlot, Condition, Dag, DagTraffic,
-    Diagnosis, Embedding, EmbeddingWay, Explanation, Headroom, Instance, LatencyPart,
+    Diagnosis, Embedding, EmbeddingWay, Explanation, FlowRules, Headroom, Instance, LatencyPart,
     LatencyQuantiles, LimitingResource, LimitingResourceUser, Mapping, MeasuredLatency,
     MeasuredPart, NtDrops, NtType, Operation, OperationMetadata, PacketDrops, PacketMatch, Quota,
     Region, RegionKind, RegionSlot, RegionUser, RejectedAlternative, Rule, ScoreTerm, Shortage,
@@ -199,6 +199,7 @@ fn web_traffic() -> DagTraffic {
         bytes_out: 30_000_000,
         drops: vec![PacketDrops { cause: "BY_NT".into(), packets: 10_000 }],
         nt_drops: vec![nt_drops("rule", 9_990), nt_drops("no_connection", 10)],
+        flow_rules: Some(FlowRules { flows: 1_204, fast_flows: 1_100, evicted_flows: 3 }),
         last_second: Some(window(900, 600, 299)),
         ..DagTraffic::default()
     }

@@ -13,7 +13,7 @@ use super::Style;
 pub use super::card_views::cards;
 use super::card_views::{device_rows, port_rows, programs};
 use super::dag_views::{
-    affinity, configurations, drops, packet_sizes, placement, task_drops, traffic,
+    affinity, configurations, drops, flow_rules, packet_sizes, placement, task_drops, traffic,
 };
 use super::explain::push;
 use super::images;
@@ -101,6 +101,7 @@ pub fn dag(dag: &Dag, style: Style) -> String {
             ("Traffic", dag.traffic.as_ref().map(traffic).unwrap_or_default()),
             ("Drops", dag.traffic.as_ref().map(drops).unwrap_or_default()),
             ("Task drops", dag.traffic.as_ref().map(task_drops).unwrap_or_default()),
+            ("Flow rules", dag.traffic.as_ref().map(flow_rules).unwrap_or_default()),
             ("Form", form_word(dag.form()).to_owned() + &chosen.unwrap_or_default()),
             ("Tasks", tasks(dag)),
             ("Order", order(dag)),
