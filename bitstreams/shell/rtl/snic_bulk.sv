@@ -44,7 +44,6 @@ module snic_bulk
     input  logic         memory_arready,
     output logic [63:0]  memory_araddr,
     input  logic         memory_rvalid,
-    output logic         memory_rready,
     input  logic [511:0] memory_rdata
 );
     localparam int unsigned DEPTH = 16;
@@ -128,7 +127,6 @@ module snic_bulk
     assign may_ask = !memory_arvalid || memory_arready;
     assign asks    = may_ask && state == RUN && !failed && next != beats
         && awaited + (arrived - taken) < depth_t'(DEPTH);
-    assign memory_rready  = 1'b1;
 
     assign beat_here = incoming[taken[DEPTH_BITS-1:0]];
     assign here      = beat_here[32*at[3:0] +: 32];

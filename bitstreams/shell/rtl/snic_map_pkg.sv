@@ -36,17 +36,25 @@ package snic_map_pkg;
     localparam address_t CLOCK_CYCLES = 22'h3ff8;
     localparam address_t REGIONS = 22'h1000;
     localparam address_t REGION_PAGE = 22'h100;
+    localparam address_t REGION_STATUS = 22'h0;
     localparam address_t REGION_CONTROL = 22'h4;
+    localparam address_t REGION_DIGEST = 22'h10;
     localparam address_t REGION_DIGEST_NEXT = 22'h30;
+    localparam address_t REGION_NTS = 22'h50;
+    localparam address_t REGION_IDENTITY = 22'h70;
     localparam address_t ACTIVE_BANK = 22'h80000;
     localparam address_t SHADOW_BANK = 22'h100000;
     localparam address_t BANK_BYTES = 22'h70900;
 
     // Values.
     localparam word_t LOAD_IDLE = 32'h0;
+    localparam word_t LOAD_BUSY = 32'h1;
+    localparam word_t LOAD_DONE = 32'h2;
     localparam word_t LOAD_FAILED = 32'h3;
+    localparam word_t LOAD_ERROR_PACKETS = 32'h1;
     localparam word_t LOAD_ERROR_REGION = 32'h2;
-    localparam word_t LOAD_ERROR_NO_PORT = 32'h7;
+    localparam word_t LOAD_ERROR_BUSY = 32'h3;
+    localparam word_t LOAD_ERROR_IDENTITY = 32'h4;
     localparam word_t BULK_TO_TABLES = 32'h1;
     localparam word_t BULK_TO_HOST = 32'h2;
     localparam word_t BULK_IDLE = 32'h0;
@@ -61,7 +69,12 @@ package snic_map_pkg;
     localparam word_t COMMIT_IDLE = 32'h0;
     localparam word_t COMMIT_BUSY = 32'h1;
     localparam word_t COMMIT_REFUSED = 32'h2;
+    localparam word_t REGION_EMPTY = 32'h0;
+    localparam word_t REGION_LOADING = 32'h1;
+    localparam word_t REGION_LOADED = 32'h2;
+    localparam word_t REGION_BROKEN = 32'h3;
     localparam word_t REGION_DECOUPLE = 32'h1;
+    localparam word_t REGION_RESET = 32'h2;
 
     // Tables, in the order in a bank.
     localparam int unsigned TABLE_CLASSIFIER = 0;

@@ -1,14 +1,15 @@
 // Registers of the map outside of the banks.
 //
-// One access a cycle; what is read is there a cycle later. What a later slice has behind a register (loads, packets, state,
-// configurations, latencies) reads as zero here, as the map says of a card without that capability; a load that is started
-// fails at once.
+// One access a cycle; what is read is there a cycle later, but for a word of a region's ROM, which is snic_regions'. What a
+// later slice has behind a register (packets, state, configurations, latencies) reads as zero here, as the map says of a card
+// without that capability.
 
 module snic_registers
     import snic_map_pkg::*;
 #(
     parameter int unsigned REGIONS_HERE = 16,            // 2 to 32
-    parameter word_t       IDCODE_HERE  = 32'h14b3_1093  // of the part
+    parameter word_t       IDCODE_HERE  = 32'h14b3_1093, // of the part
+    localparam int unsigned INDEX_BITS  = $clog2(REGIONS_HERE)
 ) (
     input  logic     clock,
     input  logic     reset,
@@ -31,59 +32,84 @@ module snic_registers
     output word_t    bulk_bytes,
     input  word_t    bulk_status,
 
-    // For the decouplers of the regions.
-    output logic [REGIONS_HERE-1:0] decoupled
+    output logic     load_start,
+    output logic     load_is_possible,   // the region exists and is decoupled
+    output logic [INDEX_BITS-1:0] load_number,
+    output logic [63:0] load_buffer,
+    output word_t    load_bytes,
+    input  word_t    load_status,
+    input  word_t    load_progress,
+    input  word_t    load_error,
+    // A word of a region's next digest becomes that of its digest.
+    input  logic     keeps_digest,
+    input  logic [INDEX_BITS-1:0] digest_region,
+    input  logic [2:0] digest_word,
+
+    // The page of a region: its control register is written, a word of its ROM is read.
+    output logic [INDEX_BITS-1:0] page,
+    output logic     control,
+    output logic     rom_read,
+    output logic [3:0] rom_word,
+    input  logic [REGIONS_HERE-1:0]      decoupled,
+    input  logic [REGIONS_HERE-1:0][1:0] contents
 );
-    localparam int unsigned INDEX_BITS = $clog2(REGIONS_HERE);
     localparam word_t REGIONS_WORD = word_t'(REGIONS_HERE);
 
     word_t load_region;
-    word_t load_buffer_low;
-    word_t load_buffer_high;
-    word_t load_bytes;
-    word_t load_status;
-    word_t load_error;
     word_t boot_id;
     logic [63:0] cycles;
 
     // A register in the page of a region; its number and place there.
     address_t   offset;
-    logic       is_region;
+    logic [7:0] place;
     logic [4:0] number;
     logic       is_here;
-    logic       is_control;
     logic       is_digest;
-    logic       is_coupled;
+    logic       is_next;
+    logic       is_rom;
 
-    // Digests that the next loads leave, of all regions: zero after reset, which takes as many cycles as there are words.
+    // Digests that the next loads leave, and those that the last ones left, of all regions. The former are zero after reset,
+    // which takes as many cycles as there are words; the latter are shown of a loaded region only.
     localparam int unsigned DIGEST_BITS = 8;
-    word_t digests [2**DIGEST_BITS];
-    word_t digest;
+    word_t digests_next [2**DIGEST_BITS];
+    word_t digests_held [2**DIGEST_BITS];
     logic  clears;
-    logic  writes_digest;
+    logic  writes_next;
+    logic  is_loaded;
+    logic [1:0] region_content;
     logic [DIGEST_BITS-1:0] sweep;
     logic [DIGEST_BITS-1:0] digest_at;
+    logic [DIGEST_BITS-1:0] kept_at;
 
-    assign offset     = address - REGIONS;
-    assign is_region  = address >= REGIONS && offset < 22'd32 * REGION_PAGE;
-    assign number     = offset[12:8];
-    assign is_here    = is_region && word_t'(number) < REGIONS_WORD;
-    assign is_control = is_here && offset[7:0] == 8'(REGION_CONTROL);
-    assign is_digest  = is_here && offset[7:0] >= 8'(REGION_DIGEST_NEXT)
-        && offset[7:0] < 8'(REGION_DIGEST_NEXT) + 8'd32;
-    assign digest_at  = {number, 3'((offset[7:0] - 8'(REGION_DIGEST_NEXT)) >> 2)};
-    assign digest     = digests[digest_at];
-    assign is_coupled = load_region >= REGIONS_WORD || !decoupled[load_region[INDEX_BITS-1:0]];
+    assign offset    = address - REGIONS;
+    assign place     = offset[7:0];
+    assign number    = offset[12:8];
+    assign page      = number[INDEX_BITS-1:0];
+    assign is_here   = address >= REGIONS && offset < 22'd32 * REGION_PAGE && word_t'(number) < REGIONS_WORD;
+    assign is_digest = is_here && place >= 8'(REGION_DIGEST) && place < 8'(REGION_DIGEST) + 8'd32;
+    assign is_next   = is_here && place >= 8'(REGION_DIGEST_NEXT) && place < 8'(REGION_DIGEST_NEXT) + 8'd32;
+    assign is_rom    = is_here && place >= 8'(REGION_NTS) && place < 8'(REGION_IDENTITY) + 8'd16;
+    assign digest_at = {number, place[4:2] - 3'(8'(REGION_DIGEST) >> 2)};
+    assign kept_at   = {5'(digest_region), digest_word};
+    assign region_content = contents[page];
+    assign is_loaded = region_content == 2'(REGION_LOADED);
 
     assign commit = write && address == COMMIT;
     assign abort  = write && address == ABORT && write_data == 32'd1;
     assign bulk_start = write && address == BULK_START
         && (write_data == BULK_TO_TABLES || write_data == BULK_TO_HOST);
-    assign bulk_to_host  = write_data == BULK_TO_HOST;
-    assign writes_digest = clears || (write && is_digest);
+    assign bulk_to_host = write_data == BULK_TO_HOST;
+    assign load_start   = write && address == LOAD_START && write_data == 32'd1;
+    assign load_number  = load_region[INDEX_BITS-1:0];
+    assign load_is_possible = load_region < REGIONS_WORD && decoupled[load_number];
+    assign control      = write && is_here && place == 8'(REGION_CONTROL);
+    assign rom_read     = read && is_rom;
+    assign rom_word     = 4'((place - 8'(REGION_NTS)) >> 2);
+    assign writes_next  = clears || (write && is_next);
 
     always_ff @(posedge clock) begin
-        if (writes_digest) digests[clears ? sweep : digest_at] <= clears ? 32'd0 : write_data;
+        if (writes_next) digests_next[clears ? sweep : digest_at] <= clears ? 32'd0 : write_data;
+        if (keeps_digest) digests_held[kept_at] <= digests_next[kept_at];
         if (reset) begin
             clears <= 1'b1;
             sweep  <= '0;
@@ -96,34 +122,25 @@ module snic_registers
     always_ff @(posedge clock) begin
         if (reset) begin
             load_region      <= 32'd0;
-            load_buffer_low  <= 32'd0;
-            load_buffer_high <= 32'd0;
+            load_buffer      <= 64'd0;
             load_bytes       <= 32'd0;
-            load_status      <= LOAD_IDLE;
-            load_error       <= 32'd0;
             boot_id          <= 32'd0;
             cycles           <= 64'd0;
             bulk_buffer      <= 64'd0;
             bulk_bytes       <= 32'd0;
-            decoupled        <= '0;
         end else begin
             cycles <= cycles + 64'd1;
             if (write) case (address)
                 LOAD_REGION:      load_region        <= write_data;
-                LOAD_BUFFER_LOW:  load_buffer_low    <= write_data;
-                LOAD_BUFFER_HIGH: load_buffer_high   <= write_data;
+                LOAD_BUFFER_LOW:  load_buffer[31:0]  <= write_data;
+                LOAD_BUFFER_HIGH: load_buffer[63:32] <= write_data;
                 LOAD_BYTES:       load_bytes         <= write_data;
                 BULK_BUFFER_LOW:  bulk_buffer[31:0]  <= write_data;
                 BULK_BUFFER_HIGH: bulk_buffer[63:32] <= write_data;
                 BULK_BYTES:       bulk_bytes         <= write_data;
-                LOAD_START: if (write_data == 32'd1) begin
-                    load_status <= LOAD_FAILED;
-                    load_error  <= is_coupled ? LOAD_ERROR_REGION : LOAD_ERROR_NO_PORT;
-                end
                 // Once: the host draws it, for nothing here is random.
                 BOOT_ID: if (boot_id == 32'd0) boot_id <= write_data;
-                default: if (is_control)
-                    decoupled[number[INDEX_BITS-1:0]] <= (write_data & REGION_DECOUPLE) != 32'd0;
+                default: ;
             endcase
         end
     end
@@ -132,10 +149,11 @@ module snic_registers
     always_comb begin
         case (address)
             LOAD_REGION:      value = load_region;
-            LOAD_BUFFER_LOW:  value = load_buffer_low;
-            LOAD_BUFFER_HIGH: value = load_buffer_high;
+            LOAD_BUFFER_LOW:  value = load_buffer[31:0];
+            LOAD_BUFFER_HIGH: value = load_buffer[63:32];
             LOAD_BYTES:       value = load_bytes;
             LOAD_STATUS:      value = load_status;
+            LOAD_PROGRESS:    value = load_progress;
             LOAD_ERROR:       value = load_error;
             BULK_BUFFER_LOW:  value = bulk_buffer[31:0];
             BULK_BUFFER_HIGH: value = bulk_buffer[63:32];
@@ -152,8 +170,13 @@ module snic_registers
             COMMIT_WAITS:     value = commit_waits;
             CLOCK_CYCLES:     value = cycles[31:0];
             CLOCK_CYCLES + 22'd4: value = cycles[63:32];
-            default: value = is_control ? word_t'(decoupled[number[INDEX_BITS-1:0]])
-                : is_digest ? digest : 32'd0;
+            default: begin
+                value = 32'd0;
+                if (is_next) value = digests_next[digest_at];
+                if (is_digest && is_loaded) value = digests_held[digest_at];
+                if (is_here && place == 8'(REGION_STATUS)) value = word_t'(region_content);
+                if (is_here && place == 8'(REGION_CONTROL)) value = word_t'(decoupled[page]);
+            end
         endcase
     end
     always_ff @(posedge clock) if (read) read_data <= value;

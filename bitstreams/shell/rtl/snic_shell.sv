@@ -1,17 +1,12 @@
-// The shell behind `snic_control` (bitstreams/flow/rtl): registers, tables in two banks, bulk transfers.
+// The shell behind `snic_control` (bitstreams/flow/rtl) on an UltraScale+ part: snic_core, and ICAPE3 at half its clock.
 //
-// This is its first slice: no packet passes, no region is loaded. The port takes no packets, so a sender waits.
-//
-//   control (AXI4-Lite) ─► front ─┬─► bus, one access a cycle ─┬─► registers
-//   memory  (AXI4)      ◄─► bulk ─┘    the host goes first     └─► banks
+// The cells of the regions come with the data path, for their boundary has the streams. Until then no ROM answers, so each
+// load ends with LOAD_ERROR_IDENTITY.
 
-module snic_shell
-    import snic_map_pkg::address_t, snic_map_pkg::word_t, snic_map_pkg::ACTIVE_BANK,
-        snic_map_pkg::SHADOW_BANK, snic_map_pkg::BANK_WORDS, snic_map_pkg::is_register;
-#(
+module snic_shell #(
     parameter int unsigned ADDRESS_BITS = snic_map_pkg::ADDRESS_BITS,
     parameter int unsigned REGIONS      = 16,            // 2 to 32
-    parameter word_t       IDCODE       = 32'h14b3_1093  // of the part; here the VU9P
+    parameter logic [31:0] IDCODE       = 32'h14b3_1093  // of the part; here the VU9P
 ) (
     input  logic                    clock,
     input  logic                    reset,
@@ -65,173 +60,35 @@ module snic_shell
     output logic [63:0]             out_tkeep,
     output logic                    out_tlast
 );
-    // From an access on the bus to its answer.
-    localparam int unsigned ANSWER_CYCLES = 5;
-    localparam int unsigned INDEX_BITS = $clog2(BANK_WORDS);
-    localparam int unsigned REGISTER_CYCLES = ANSWER_CYCLES - 2;
+    logic        icap_clock;
+    logic        icap_csib;
+    logic        icap_rdwrb;
+    logic [31:0] icap_i;
+    logic [31:0] icap_o;
+    logic        icap_avail;
+    logic        icap_prdone;
+    logic        icap_prerror;
+    logic [REGIONS-1:0] regions_reset;
+    logic [REGIONS-1:0] regions_coupled;
+    logic [3:0]  regions_rom_address;
+    logic        unused;
 
-    // The bus, and the two that ask.
-    logic     front_read;
-    logic     front_write;
-    address_t front_address;
-    word_t    front_data;
-    logic     bulk_read;
-    logic     bulk_write;
-    address_t bulk_address;
-    word_t    bulk_data;
-    logic     is_front;
-    logic     reads;
-    logic     writes;
-    address_t at;
-    word_t    data;
-    logic     known;
-    logic     is_active_bank;
-    logic     is_shadow_bank;
-
-    logic [ANSWER_CYCLES-1:0] known_later;
-    logic [ANSWER_CYCLES-2:0] bank_later;
-    word_t    of_registers;
-    word_t    of_banks;
-    word_t    registers_later [REGISTER_CYCLES];
-    word_t    answer;
-
-    logic     commit;
-    logic     abort;
-    word_t    version;
-    word_t    commit_status;
-    word_t    commit_waits;
-    logic     bulk_start;
-    logic     bulk_to_host;
-    logic [63:0] bulk_buffer;
-    word_t    bulk_bytes;
-    word_t    bulk_status;
-    logic [REGIONS-1:0] decoupled;
-
-    snic_front #(.ANSWER_CYCLES(ANSWER_CYCLES)) front (
-        .clock        (clock),
-        .reset        (reset),
-        .awvalid      (control_awvalid),
-        .awready      (control_awready),
-        .awaddr       (control_awaddr),
-        .wvalid       (control_wvalid),
-        .wready       (control_wready),
-        .wdata        (control_wdata),
-        .wstrb        (control_wstrb),
-        .bvalid       (control_bvalid),
-        .bready       (control_bready),
-        .bresp        (control_bresp),
-        .arvalid      (control_arvalid),
-        .arready      (control_arready),
-        .araddr       (control_araddr),
-        .rvalid       (control_rvalid),
-        .rready       (control_rready),
-        .rdata        (control_rdata),
-        .rresp        (control_rresp),
-        .bus_read     (front_read),
-        .bus_write    (front_write),
-        .bus_address  (front_address),
-        .bus_data     (front_data),
-        .answer_known (known_later[ANSWER_CYCLES-1]),
-        .answer_data  (answer)
+    snic_core #(.ADDRESS_BITS(ADDRESS_BITS), .REGIONS(REGIONS), .IDCODE(IDCODE)) core (
+        .regions_rom_data ('0),
+        .*
     );
+    assign unused = &{regions_reset, regions_coupled, regions_rom_address};
 
-    assign is_front = front_read || front_write;
-    assign reads    = is_front ? front_read : bulk_read;
-    assign writes   = (is_front ? front_write : bulk_write) && known;
-    assign at       = is_front ? front_address : bulk_address;
-    assign data     = is_front ? front_data : bulk_data;
-    assign known    = is_register(at);
-    assign is_active_bank = known && at >= ACTIVE_BANK && at < SHADOW_BANK;
-    assign is_shadow_bank = known && at >= SHADOW_BANK;
+    BUFGCE_DIV #(.BUFGCE_DIVIDE(2)) half (.I(clock), .CE(1'b1), .CLR(1'b0), .O(icap_clock));
 
-    always_ff @(posedge clock) begin
-        known_later <= ANSWER_CYCLES'({known_later, known});
-        bank_later  <= (ANSWER_CYCLES-1)'({bank_later, is_active_bank || is_shadow_bank});
-        registers_later[0] <= of_registers;
-        for (int unsigned i = 1; i < REGISTER_CYCLES; i++) registers_later[i] <= registers_later[i-1];
-        answer <= bank_later[ANSWER_CYCLES-2] ? of_banks : registers_later[REGISTER_CYCLES-1];
-    end
-
-    snic_registers #(.REGIONS_HERE(REGIONS), .IDCODE_HERE(IDCODE)) registers (
-        .clock         (clock),
-        .reset         (reset),
-        .read          (reads),
-        .write         (writes),
-        .address       (at),
-        .write_data    (data),
-        .read_data     (of_registers),
-        .commit        (commit),
-        .abort         (abort),
-        .version       (version),
-        .commit_status (commit_status),
-        .commit_waits  (commit_waits),
-        .bulk_start    (bulk_start),
-        .bulk_to_host  (bulk_to_host),
-        .bulk_buffer   (bulk_buffer),
-        .bulk_bytes    (bulk_bytes),
-        .bulk_status   (bulk_status),
-        .decoupled     (decoupled)
+    ICAPE3 #(.DEVICE_ID(IDCODE)) icap (
+        .CLK     (icap_clock),
+        .CSIB    (icap_csib),
+        .RDWRB   (icap_rdwrb),
+        .I       (icap_i),
+        .O       (icap_o),
+        .AVAIL   (icap_avail),
+        .PRDONE  (icap_prdone),
+        .PRERROR (icap_prerror)
     );
-
-    snic_banks banks (
-        .clock          (clock),
-        .reset          (reset),
-        .commit         (commit),
-        .commit_version (data),
-        .abort          (abort),
-        // There are no packets yet.
-        .waits          (32'd0),
-        .version        (version),
-        .status         (commit_status),
-        .commit_waits   (commit_waits),
-        .read           (reads && (is_active_bank || is_shadow_bank)),
-        .write          (writes && is_shadow_bank),
-        .shadow         (is_shadow_bank),
-        .index          (INDEX_BITS'((at - (is_shadow_bank ? SHADOW_BANK : ACTIVE_BANK)) >> 2)),
-        .write_data     (data),
-        .read_data      (of_banks)
-    );
-
-    snic_bulk #(.ANSWER_CYCLES(ANSWER_CYCLES)) bulk (
-        .clock          (clock),
-        .reset          (reset),
-        .start          (bulk_start),
-        .to_host        (bulk_to_host),
-        .buffer         (bulk_buffer),
-        .bytes          (bulk_bytes),
-        .status         (bulk_status),
-        .bus_free       (!is_front),
-        .bus_read       (bulk_read),
-        .bus_write      (bulk_write),
-        .bus_address    (bulk_address),
-        .bus_data       (bulk_data),
-        .answer_known   (known_later[ANSWER_CYCLES-1]),
-        .answer_data    (answer),
-        .memory_awvalid (memory_awvalid),
-        .memory_awready (memory_awready),
-        .memory_awaddr  (memory_awaddr),
-        .memory_wvalid  (memory_wvalid),
-        .memory_wready  (memory_wready),
-        .memory_wdata   (memory_wdata),
-        .memory_wstrb   (memory_wstrb),
-        .memory_bvalid  (memory_bvalid),
-        .memory_bready  (memory_bready),
-        .memory_arvalid (memory_arvalid),
-        .memory_arready (memory_arready),
-        .memory_araddr  (memory_araddr),
-        .memory_rvalid  (memory_rvalid),
-        .memory_rready  (memory_rready),
-        .memory_rdata   (memory_rdata)
-    );
-    assign memory_awlen = 8'd0;
-    assign memory_arlen = 8'd0;
-    assign memory_wlast = 1'b1;
-
-    assign in_tready  = 1'b0;
-    assign out_tvalid = 1'b0;
-    assign out_tdata  = '0;
-    assign out_tkeep  = '0;
-    assign out_tlast  = 1'b0;
-    logic unused;
-    assign unused = &{memory_rlast, in_tvalid, in_tdata, in_tkeep, in_tlast, out_tready, decoupled};
 endmodule

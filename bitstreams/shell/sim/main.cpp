@@ -8,6 +8,8 @@
 //   m address bytes              -> the bytes                         reads it
 //   S cycles                     -> cycles in all, longest access     lets time pass
 //   Z cycles                     -> 0                                 holds reset
+//   F kind number                -> 0                                 something goes wrong: Fault of configuration_port.hpp
+//   O                            -> coupled, in reset, streams, aborts    regions, a bit for each; what ICAPE3 has met
 //
 // Numbers are little endian, of 32 bits; addresses of memory and counts of cycles of 64; status and responses of 8. A status
 // is 0 where all was done, else the response of AXI4-Lite that ended it. Only ports of the top module are touched.
@@ -15,7 +17,8 @@
 // Memory answers in order, after some cycles that differ from beat to beat, and does not always take what is offered; with a
 // seed of which a third is a whole number it takes a beat to write in some thirty cycles. What is written is there once the
 // memory has answered and the answer was taken, and not before.
-// What breaks a rule of AXI4, and an access that takes longer than 256 cycles, ends the process with 3.
+// What breaks a rule of AXI4, an access that takes longer than 256 cycles, and a region that is coupled without a ROM that was
+// loaded whole end the process with 3.
 
 #include <cstdint>
 #include <cstdio>
@@ -25,7 +28,8 @@
 #include <memory>
 #include <vector>
 
-#include "Vsnic_shell.h"
+#include "Vsnic_core.h"
+#include "configuration_port.hpp"
 #include "verilated.h"
 
 namespace {
@@ -33,6 +37,11 @@ namespace {
 constexpr uint64_t MEMORY_BYTES = 64ull << 20;
 constexpr unsigned BEAT_BYTES = 64;
 constexpr unsigned ACCESS_CYCLES_MAX = 256;
+constexpr unsigned REGIONS = 16;
+constexpr uint32_t IDCODE = 0x14b31093;
+
+using snic::Fault;
+using snic::Faults;
 
 [[noreturn]] void fail(const char* what) {
     std::fprintf(stderr, "snic-rtl: %s\n", what);
@@ -45,6 +54,7 @@ public:
     explicit Draw(uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15ull + 1) {}
     bool one_in(unsigned n) { return next() % n == 0; }
     unsigned under(unsigned n) { return static_cast<unsigned>(next() % n); }
+    uint32_t bits() { return static_cast<uint32_t>(next()); }
 
 private:
     uint64_t next() {
@@ -61,9 +71,10 @@ using Beat = std::vector<uint8_t>;
 // On-board memory behind AXI4, with single beats.
 class Memory {
 public:
-    Memory(Draw& draw, bool is_slow)
+    Memory(Draw& draw, const Faults& faults, bool is_slow)
         : bytes_(static_cast<uint8_t*>(std::calloc(MEMORY_BYTES, 1)), std::free),
           draw_(draw),
+          faults_(faults),
           is_slow_(is_slow) {
         if (!bytes_) fail("no memory");
     }
@@ -74,11 +85,11 @@ public:
     }
 
     // Before the clock's edge: what the memory offers and takes.
-    void drive(Vsnic_shell& top, uint64_t now) {
+    void drive(Vsnic_core& top, uint64_t now) {
         top.memory_arready = !draw_.one_in(4);
         top.memory_awready = is_slow_ ? draw_.one_in(30) : !draw_.one_in(4);
         top.memory_wready = is_slow_ ? draw_.one_in(8) : !draw_.one_in(4);
-        top.memory_rvalid = !reads_.empty() && reads_.front().due <= now;
+        top.memory_rvalid = faults_.kind != Fault::MemorySilent && !reads_.empty() && reads_.front().due <= now;
         top.memory_rlast = top.memory_rvalid;
         if (top.memory_rvalid) {
             Beat beat(BEAT_BYTES);
@@ -90,7 +101,7 @@ public:
     }
 
     // At the edge: what was exchanged.
-    void edge(const Vsnic_shell& top, uint64_t now) {
+    void edge(const Vsnic_core& top, uint64_t now) {
         keeps("AR", ar_, top.memory_arvalid, top.memory_arready, top.memory_araddr);
         keeps("AW", aw_, top.memory_awvalid, top.memory_awready, top.memory_awaddr);
         keeps("W", w_, top.memory_wvalid, top.memory_wready, top.memory_wdata[0]);
@@ -168,6 +179,7 @@ private:
     // Zeros, which cost nothing until they are touched.
     std::unique_ptr<uint8_t, void (*)(void*)> bytes_;
     Draw& draw_;
+    const Faults& faults_;
     const bool is_slow_;
     std::deque<Read> reads_;
     std::deque<uint64_t> addresses_;
@@ -179,20 +191,31 @@ private:
 class Shell {
 public:
     Shell(VerilatedContext& context, uint64_t seed)
-        : draw_(seed), memory_(draw_, seed % 3 == 0), top_(std::make_unique<Vsnic_shell>(&context)) {
+        : draw_(seed),
+          memory_(draw_, faults_, seed % 3 == 0),
+          regions_(draw_, REGIONS, faults_),
+          port_(regions_, faults_, IDCODE),
+          port_phase_(seed / 2 % 2),
+          top_(std::make_unique<Vsnic_core>(&context)) {
         reset(8);
     }
     ~Shell() { top_->final(); }
 
     Memory& memory() { return memory_; }
+    Faults& faults() { return faults_; }
+    const snic::ConfigurationPort<Draw>& port() const { return port_; }
+    uint32_t coupled() const { return top_->regions_coupled; }
+    uint32_t in_reset() const { return top_->regions_reset; }
     uint64_t cycles() const { return now_; }
     unsigned longest() const { return longest_; }
 
     void tick() {
         memory_.drive(*top_, now_);
+        drive_regions();
         top_->clock = 0;
         top_->eval();
         if (!top_->reset) memory_.edge(*top_, now_);
+        edge_of_regions();
         // What the host sees at the edge.
         took_aw_ = top_->control_awvalid && top_->control_awready;
         took_w_ = top_->control_wvalid && top_->control_wready;
@@ -271,9 +294,34 @@ public:
     }
 
 private:
+    void drive_regions() {
+        const auto& pins = port_.pins();
+        top_->icap_avail = pins.avail;
+        top_->icap_prdone = pins.prdone;
+        top_->icap_prerror = pins.prerror;
+        top_->icap_o = pins.o;
+        for (unsigned i = 0; i < REGIONS; i++) top_->regions_rom_data[i] = rom_words_[i];
+    }
+
+    void edge_of_regions() {
+        for (unsigned i = 0; i < REGIONS; i++) {
+            rom_words_[i] = regions_.word(i, top_->regions_rom_address);
+            const bool is_coupled = now_ > 0 && (top_->regions_coupled >> i & 1);
+            if (is_coupled && !regions_.may_be_coupled(i)) fail("a region without a valid ROM is coupled");
+        }
+        // The clock of the port is half of this one, in either phase.
+        if (now_ % 2 == port_phase_)
+            port_.edge(top_->icap_csib, top_->icap_rdwrb, top_->icap_i, top_->regions_reset);
+    }
+
+    Faults faults_;
     Draw draw_;
     Memory memory_;
-    std::unique_ptr<Vsnic_shell> top_;
+    snic::Regions<Draw> regions_;
+    snic::ConfigurationPort<Draw> port_;
+    const unsigned port_phase_;
+    uint32_t rom_words_[REGIONS] = {};
+    std::unique_ptr<Vsnic_core> top_;
     uint64_t now_ = 0;
     unsigned longest_ = 0;
     bool took_aw_ = false, took_w_ = false, took_ar_ = false, took_b_ = false, took_r_ = false;
@@ -379,6 +427,17 @@ void serve(Shell& shell) {
             case 'Z':
                 shell.reset(number<uint64_t>());
                 give(uint8_t{0});
+                break;
+            case 'F':
+                shell.faults().kind = static_cast<Fault>(number<uint32_t>());
+                shell.faults().number = number<uint32_t>();
+                give(uint8_t{0});
+                break;
+            case 'O':
+                give(shell.coupled());
+                give(shell.in_reset());
+                give(shell.port().streams());
+                give(shell.port().aborts());
                 break;
             default: fail("a frame of no kind");
         }

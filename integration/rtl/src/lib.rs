@@ -2,8 +2,9 @@
 //! ports alone.
 //!
 //! ```text
-//!  test ── RtlCard: Card ── frames ── snic-rtl (sim/main.cpp) ── AXI4-Lite ── snic_shell
-//!             │ bulk transfers            memory ────────────────── AXI4 ─────┘
+//!  test ── RtlCard: Card ── frames ── snic-rtl (sim/main.cpp) ── AXI4-Lite ── snic_core
+//!             │ bulk transfers            memory ────────────────── AXI4 ─────┤
+//!             │ images                    ICAPE3, regions ──────── their pins ┘
 //! ```
 //!
 //! Time is the simulation's: nothing happens on the card but while an access runs, or while it is polled.
@@ -13,5 +14,5 @@ mod process;
 mod program;
 
 pub use card::RtlCard;
-pub use process::{Response, RtlProcess};
+pub use process::{Fault, Response, RtlProcess, Surroundings};
 pub use program::{Shell, is_there};

@@ -15,6 +15,59 @@ pub enum Response {
     DecodeError,
 }
 
+/// Fault of what surrounds the shell: of ICAPE3, of regions that are loaded, of the memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// All is well.
+    None,
+    /// ICAPE3 reports an error (PRERROR) at this word behind the synchronisation.
+    ErrorAfter(u32),
+    /// From this word on ICAPE3 is not available (AVAIL), until there is another fault or none.
+    GoneAfter(u32),
+    /// ICAPE3 does not report the end of a stream (PRDONE).
+    NeverDone,
+    /// The ROM of a region says something else the second time.
+    RomChanges,
+    /// It has no NT.
+    RomEmpty,
+    /// Its second slot is empty, its third is not.
+    RomGap,
+    /// It has no identity.
+    RomNobody,
+    /// The memory does not answer, until there is another fault or none.
+    MemorySilent,
+}
+
+impl Fault {
+    /// Number of its kind, as the process knows it, and its argument.
+    const fn words(self) -> [u32; 2] {
+        match self {
+            Self::None => [0, 0],
+            Self::ErrorAfter(word) => [1, word],
+            Self::GoneAfter(word) => [2, word],
+            Self::NeverDone => [3, 0],
+            Self::RomChanges => [4, 0],
+            Self::RomEmpty => [5, 0],
+            Self::RomGap => [6, 0],
+            Self::RomNobody => [7, 0],
+            Self::MemorySilent => [8, 0],
+        }
+    }
+}
+
+/// State of the pins towards the regions, and events at ICAPE3 since power-up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Surroundings {
+    /// Regions that are coupled, a bit for each.
+    pub coupled: u32,
+    /// Regions that are held in reset.
+    pub in_reset: u32,
+    /// Streams that ended.
+    pub streams: u32,
+    /// Streams that were aborted.
+    pub aborts: u32,
+}
+
 /// A run of the simulation. It ends when this is dropped.
 #[derive(Debug)]
 pub struct RtlProcess {
@@ -137,6 +190,30 @@ impl RtlProcess {
     pub fn step(&mut self, cycles: u64) -> io::Result<(u64, u32)> {
         self.send(&[b"S", &cycles.to_le_bytes()])?;
         Ok((u64::from_le_bytes(self.take()?), u32::from_le_bytes(self.take()?)))
+    }
+
+    /// Has something go wrong from now on, or nothing any more.
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub fn set_fault(&mut self, fault: Fault) -> io::Result<()> {
+        let [kind, number] = fault.words();
+        self.send(&[b"F", &kind.to_le_bytes(), &number.to_le_bytes()])?;
+        self.take().map(|[_]: [u8; 1]| ())
+    }
+
+    /// Looks at the pins of regions and configuration port.
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub fn surroundings(&mut self) -> io::Result<Surroundings> {
+        self.send(&[b"O"])?;
+        let mut words = [0; 4];
+        for word in &mut words {
+            *word = u32::from_le_bytes(self.take()?);
+        }
+        let [coupled, in_reset, streams, aborts] = words;
+        Ok(Surroundings { coupled, in_reset, streams, aborts })
     }
 
     /// Holds the reset for some cycles.

@@ -1,6 +1,8 @@
 //! The shell in SystemVerilog, simulated.
 
 mod conformance;
+mod images;
+mod loads;
 mod model;
 mod registers;
 mod sources;

@@ -9,17 +9,18 @@ use snic_bitstream::catalogue;
 use snic_card_sim::SimCard;
 use snic_domain::CardModel;
 use snic_integration_rtl::RtlCard;
-use snic_ports::card::{Address, CardError, Registers};
+use snic_ports::card::{Address, Buffers, CardError, Registers};
 use snic_tables::registers::*;
 use snic_tables::{BANK_WORDS, RowKey, Table};
 
 use crate::conformance::card;
+use crate::images::{Image, Images};
 
 /// Rounds of a seed; each ends at rest, and with all that may differ compared.
 const ROUNDS: usize = 60;
 
 /// Registers that two cards have in common whatever they are: what the other slices bring is left out, and the clock.
-const COMMON: [Address; 18] = [
+const COMMON: [Address; 17] = [
     MAGIC,
     LAYOUT,
     REGION_COUNT,
@@ -35,7 +36,6 @@ const COMMON: [Address; 18] = [
     LOAD_BYTES,
     LOAD_START,
     LOAD_STATUS,
-    LOAD_PROGRESS,
     LOAD_ERROR,
     PACKETS_IN,
 ];
@@ -45,6 +45,7 @@ struct Pair {
     rng: ChaCha8Rng,
     shell: RtlCard,
     model: SimCard,
+    images: [Image; 3],
     tried: Tried,
 }
 
@@ -58,6 +59,10 @@ struct Tried {
     transfers: usize,
     transfers_refused: usize,
     nonsense: usize,
+    loads: usize,
+    loads_failed: usize,
+    loads_reset: usize,
+    loads_twice: usize,
 }
 
 /// Bits of a bank's words, where the shell keeps them.
@@ -77,7 +82,10 @@ impl Pair {
         let profile = catalogue.card(&model).expect("the catalogue has it").clone();
         let model = SimCard::new(profile, 1).expect("a valid profile");
         let rng = ChaCha8Rng::seed_from_u64(seed.into());
-        Some(Self { rng, shell, model, tried: Tried::default() })
+        let images = Images::new();
+        let images =
+            [(0, 3_001), (2, 4_402), (3, 3_603)].map(|(nt, bytes)| images.build(&[nt], bytes));
+        Some(Self { rng, shell, model, images, tried: Tried::default() })
     }
 
     /// The same write of both, and the same answer.
@@ -237,6 +245,96 @@ impl Pair {
         self.rest();
     }
 
+    /// A bitstream, mostly a valid one.
+    fn file(&mut self) -> Vec<u8> {
+        let image = self.images.choose(&mut self.rng).expect("three");
+        let bytes = &image.bytes;
+        match self.rng.random_range(0..10) {
+            0 => image.damaged(),
+            1 => vec![0x5a; 2_000],
+            2 => bytes[..self.rng.random_range(0..bytes.len())].to_vec(),
+            3 => [&bytes[..], &[0x20, 0, 0, 0]].concat(),
+            4 => image.between_control_streams(),
+            _ => bytes.clone(),
+        }
+    }
+
+    /// A load of any of four regions, up to its end: whole, refused, ended by a reset, with a second start. What the host
+    /// decouples and couples meanwhile is the same on both cards.
+    fn load(&mut self) {
+        let (number, file) = (self.rng.random_range(0..4), self.file());
+        let control = region(number, REGION_CONTROL);
+        if self.rng.random_ratio(7, 8) {
+            self.write(control, REGION_DECOUPLE);
+        }
+        for word in 0..8 {
+            let value = self.rng.random();
+            self.write(region(number, REGION_DIGEST_NEXT) + 4 * word, value);
+        }
+        let buffers = [
+            self.shell.stage(&file).expect("there is room"),
+            self.model.stage(&file).expect("there is room"),
+        ];
+        let cards: [&mut dyn Registers; 2] = [&mut self.shell, &mut self.model];
+        for (card, buffer) in cards.into_iter().zip(buffers) {
+            card.write(LOAD_BUFFER_LOW, buffer as u32).expect("there");
+            card.write(LOAD_BUFFER_HIGH, (buffer >> 32) as u32).expect("there");
+        }
+        self.write(LOAD_BYTES, file.len() as u32);
+        self.write(LOAD_REGION, number.into());
+        self.write(LOAD_START, 1);
+        self.tried.loads += 1;
+        if self.both_are_loading() {
+            self.disturb(number);
+        }
+        self.model.run_for(50_000);
+        while self.shell.read(LOAD_STATUS) == Ok(LOAD_BUSY) {}
+        for at in [LOAD_STATUS, LOAD_ERROR, region(number, REGION_STATUS), control] {
+            self.same(at);
+        }
+        if self.model.read(LOAD_STATUS) == Ok(LOAD_DONE) {
+            self.same(LOAD_PROGRESS);
+        } else {
+            self.tried.loads_failed += 1;
+        }
+        let now = self.shell.process().surroundings().expect("it is there").coupled;
+        let status = self.model.read(region(number, REGION_STATUS)) == Ok(REGION_LOADED);
+        let is_coupled = status && self.model.read(control) == Ok(0);
+        assert_eq!(now >> number & 1 == 1, is_coupled, "region {number}, {:?}", self.tried);
+        self.shell.release(buffers[0]).expect("it was staged");
+        self.model.release(buffers[1]).expect("it was staged");
+        // They have other addresses.
+        self.write(LOAD_BUFFER_LOW, 0);
+        self.write(LOAD_BUFFER_HIGH, 0);
+    }
+
+    /// A file that is none ends at once on the one card, and after its time on the other.
+    fn both_are_loading(&mut self) -> bool {
+        let busy = |card: &mut dyn Registers| card.read(LOAD_STATUS) == Ok(LOAD_BUSY);
+        busy(&mut self.shell) && busy(&mut self.model)
+    }
+
+    fn disturb(&mut self, number: u8) {
+        let control = region(number, REGION_CONTROL);
+        match self.rng.random_range(0..6) {
+            0 => {
+                // Where a file that is none is refused in between, both have failed all the same.
+                self.tried.loads_reset += 1;
+                self.write(control, REGION_DECOUPLE | REGION_RESET);
+            }
+            1 => {
+                self.tried.loads_twice += 1;
+                self.write(LOAD_START, 1);
+            }
+            2 => self.write(control, 0),
+            3 => {
+                let other = region((number + 1) % 4, REGION_CONTROL);
+                self.write(other, REGION_DECOUPLE | REGION_RESET);
+            }
+            _ => {}
+        }
+    }
+
     fn write_anything(&mut self) {
         let (region_number, value) = (self.rng.random_range(0..32), self.rng.random());
         match self.rng.random_range(0..6) {
@@ -285,7 +383,7 @@ impl Pair {
         for at in COMMON {
             self.same(at);
         }
-        for number in [0, 1, 15, 16, 31] {
+        for number in [0, 1, 2, 3, 15, 16, 31] {
             for register in (0..REGION_LOAD).step_by(4).map(|at| region(number, at)) {
                 if is_register(register) {
                     self.same(register);
@@ -314,6 +412,7 @@ fn beside_the_model(seed: u32) {
                 1 => pair.read_in_bulk(),
                 2 | 3 => pair.write_anything(),
                 4 => pair.nonsense(),
+                5 => pair.load(),
                 _ => pair.write_row(),
             }
         }
@@ -325,7 +424,10 @@ fn beside_the_model(seed: u32) {
     println!("seed {seed}: {:?}", pair.tried);
     let Tried { commits, aborts, while_busy, transfers_refused, refused, nonsense, .. } =
         pair.tried;
+    let Tried { loads, loads_failed, loads_reset, loads_twice, .. } = pair.tried;
     let least = [commits / 4, aborts, while_busy, transfers_refused, refused, nonsense];
+    assert!(loads > 30 && loads_failed > 5, "too little was tried: {:?}", pair.tried);
+    assert!(loads_reset > 0 && loads_twice > 0, "too little was tried: {:?}", pair.tried);
     assert!(least.iter().all(|times| *times > 2), "too little was tried: {:?}", pair.tried);
 }
 

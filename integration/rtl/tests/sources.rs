@@ -21,15 +21,19 @@ fn verilator_has_no_warning() {
     }
     let kernel =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bitstreams/flow/rtl/snic_control.v");
+    let shell = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bitstreams/shell");
+    let primitives = ["ICAPE3", "BUFGCE_DIV"];
     for (top, defines) in [
-        ("snic_shell", &[][..]),
-        ("snic_shell", &["-DSNIC_ASSERTIONS", "--assert"]),
+        ("snic_core", &[][..]),
+        ("snic_core", &["-DSNIC_ASSERTIONS", "--assert"]),
+        ("snic_shell", &[]),
         ("snic_control", &[]),
     ] {
         let linted = Command::new("verilator")
             .args(["--lint-only", "-Wall", "--top-module", top])
             .args(defines)
             .args(modules())
+            .args(primitives.iter().map(|name| shell.join(format!("tests/primitives/{name}.sv"))))
             .args((top == "snic_control").then_some(&kernel))
             .output()
             .expect("it starts");
