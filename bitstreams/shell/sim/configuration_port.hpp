@@ -10,6 +10,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdio>
@@ -30,8 +31,8 @@ enum class Fault : uint32_t {
     NeverDone = 3,       // PRDONE stays low behind DESYNC
     // Of ROMs that are written:
     RomChanges = 4,    // the last word is another one from the second time on that it is read
-    RomEmpty = 5,      // all words are zero
-    RomGap = 6,        // the first code is zero, the second is not
+    RomEmpty = 5,      // there is no code of an NT
+    RomGap = 6,        // the second code is zero, the third is not
     RomNobody = 7,     // the identity is zero
     MemorySilent = 8,  // reads of the memory are not answered, until there is no fault
 };
@@ -107,8 +108,8 @@ public:
         if (!rom) return;
         Rom& words = *region.rom;
         const Fault kind = faults_.kind;
-        if (kind == Fault::RomEmpty) words = {};
-        if (kind == Fault::RomGap) words[1] = words[0], words[0] = 0;
+        if (kind == Fault::RomEmpty) std::fill_n(words.begin(), 8, 0);
+        if (kind == Fault::RomGap) words[2] = words[0], words[1] = 0;
         if (kind == Fault::RomNobody) words[8] = words[9] = words[10] = words[11] = 0;
         region.is_good = kind == Fault::None;
     }

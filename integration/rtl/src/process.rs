@@ -28,9 +28,9 @@ pub enum Fault {
     NeverDone,
     /// The ROM of a region says something else the second time.
     RomChanges,
-    /// It says zero.
+    /// It has no NT.
     RomEmpty,
-    /// Its first slot is empty, its second is not.
+    /// Its second slot is empty, its third is not.
     RomGap,
     /// It has no identity.
     RomNobody,

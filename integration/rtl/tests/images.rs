@@ -26,6 +26,21 @@ impl Image {
         bytes
     }
 
+    /// The same without what follows DESYNC.
+    pub(crate) fn without_tail(&self) -> Vec<u8> {
+        let end = [0x30, 0, 0x80, 1, 0, 0, 0, 13];
+        let place = self.bytes.windows(8).rposition(|bytes| bytes == end).expect("an end") + 8;
+        let cut = (self.bytes.len() - place) as u32;
+        let mut bytes = self.bytes[..place].to_vec();
+        let mut at = 13;
+        for _ in 0..4 {
+            at += 3 + usize::from(u16::from_be_bytes([bytes[at + 1], bytes[at + 2]]));
+        }
+        let size = word(&bytes[at + 1..at + 5]) - cut;
+        bytes[at + 1..at + 5].copy_from_slice(&size.to_be_bytes());
+        bytes
+    }
+
     /// The same between streams that set control registers, as the daemon sends it.
     pub(crate) fn between_control_streams(&self) -> Vec<u8> {
         with_known_control(&self.bytes).expect("a valid bitstream")
