@@ -14,5 +14,5 @@ mod process;
 mod program;
 
 pub use card::RtlCard;
-pub use process::{Fault, Response, RtlProcess, Surroundings};
+pub use process::{InjectedFault, Response, RtlProcess, Surroundings};
 pub use program::{Shell, is_there};

@@ -17,7 +17,7 @@ pub enum Response {
 
 /// Fault of what surrounds the shell: of ICAPE3, of regions that are loaded, of the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum InjectedFault {
     /// All is well.
     None,
     /// ICAPE3 reports an error (PRERROR) at this word behind the synchronisation.
@@ -38,7 +38,7 @@ pub enum Fault {
     MemorySilent,
 }
 
-impl Fault {
+impl InjectedFault {
     /// Number of its kind, as the process knows it, and its argument.
     const fn words(self) -> [u32; 2] {
         match self {
@@ -196,7 +196,7 @@ impl RtlProcess {
     ///
     /// # Errors
     /// The process has ended.
-    pub fn set_fault(&mut self, fault: Fault) -> io::Result<()> {
+    pub fn set_fault(&mut self, fault: InjectedFault) -> io::Result<()> {
         let [kind, number] = fault.words();
         self.send(&[b"F", &kind.to_le_bytes(), &number.to_le_bytes()])?;
         self.take().map(|[_]: [u8; 1]| ())

@@ -109,7 +109,7 @@ fn crc_of(words: &[u32]) -> u32 {
         let bits = u64::from(word) | u64::from(register) << 32;
         crc = (0..37).fold(crc, |crc: u32, bit| {
             let odd = (crc ^ (bits >> bit) as u32) & 1;
-            crc >> 1 ^ odd * 0x82f6_3b78
+            (crc >> 1) ^ (odd * 0x82f6_3b78)
         });
         if (register, word) == (CMD >> 13 & 0x1f, RCRC) {
             crc = 0;

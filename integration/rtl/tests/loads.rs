@@ -5,7 +5,7 @@
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use snic_integration_rtl::{Fault, RtlCard, Surroundings};
+use snic_integration_rtl::{InjectedFault, RtlCard, Surroundings};
 use snic_ports::card::{Buffers, Registers};
 use snic_tables::registers::*;
 use snic_tables::{RowKey, Table};
@@ -40,7 +40,7 @@ impl Bench {
         self.card.process().step(cycles).expect("it is there").0
     }
 
-    fn fault(&mut self, fault: Fault) {
+    fn fault(&mut self, fault: InjectedFault) {
         self.card.process().set_fault(fault).expect("it is there");
     }
 
@@ -129,21 +129,21 @@ fn a_region_is_coupled_if_and_only_if_its_rom_was_verified() {
     bench.is_out(5, REGION_EMPTY);
     bench.load_well(2, &images[1], 50);
     for (fault, error) in [
-        (Fault::ErrorAfter(1), LOAD_ERROR_PACKETS),
-        (Fault::ErrorAfter(20), LOAD_ERROR_PACKETS),
-        (Fault::ErrorAfter(700), LOAD_ERROR_PACKETS),
+        (InjectedFault::ErrorAfter(1), LOAD_ERROR_PACKETS),
+        (InjectedFault::ErrorAfter(20), LOAD_ERROR_PACKETS),
+        (InjectedFault::ErrorAfter(700), LOAD_ERROR_PACKETS),
         // The last word of the stream, DESYNC.
-        (Fault::ErrorAfter(last_word(&images[0])), LOAD_ERROR_PACKETS),
-        (Fault::NeverDone, LOAD_ERROR_PACKETS),
-        (Fault::RomChanges, LOAD_ERROR_IDENTITY),
-        (Fault::RomEmpty, LOAD_ERROR_IDENTITY),
-        (Fault::RomGap, LOAD_ERROR_IDENTITY),
-        (Fault::RomNobody, LOAD_ERROR_IDENTITY),
+        (InjectedFault::ErrorAfter(last_word(&images[0])), LOAD_ERROR_PACKETS),
+        (InjectedFault::NeverDone, LOAD_ERROR_PACKETS),
+        (InjectedFault::RomChanges, LOAD_ERROR_IDENTITY),
+        (InjectedFault::RomEmpty, LOAD_ERROR_IDENTITY),
+        (InjectedFault::RomGap, LOAD_ERROR_IDENTITY),
+        (InjectedFault::RomNobody, LOAD_ERROR_IDENTITY),
     ] {
         bench.fault(fault);
         assert_eq!(bench.load(5, &images[0].bytes, 9), (LOAD_FAILED, error), "{fault:?}");
         bench.is_out(5, REGION_BROKEN);
-        bench.fault(Fault::None);
+        bench.fault(InjectedFault::None);
         bench.is_out(5, REGION_BROKEN);
         assert_eq!(bench.around().coupled, 1 << 2, "{fault:?}");
         bench.holds(2, &images[1], 50);
@@ -166,7 +166,9 @@ fn a_load_that_hangs_is_ended_by_a_reset_and_couples_nothing() {
     let Some(mut bench) = Bench::new(22) else { return };
     let images = [bench.images.build(&[0, 1], 5_000), bench.images.build(&[3], 5_003)];
     bench.load_well(2, &images[1], 50);
-    for fault in [Fault::GoneAfter(3), Fault::GoneAfter(800), Fault::MemorySilent] {
+    for fault in
+        [InjectedFault::GoneAfter(3), InjectedFault::GoneAfter(800), InjectedFault::MemorySilent]
+    {
         bench.load_well(0, &images[0], 20);
         bench.fault(fault);
         bench.start(0, &images[1].bytes, 70);
@@ -185,7 +187,7 @@ fn a_load_that_hangs_is_ended_by_a_reset_and_couples_nothing() {
         assert_eq!(bench.read(LOAD_STATUS), LOAD_BUSY, "the port is still gone: {fault:?}");
         assert_eq!(bench.read(LOAD_PROGRESS), 0);
         bench.is_out_while_loading(0);
-        bench.fault(Fault::None);
+        bench.fault(InjectedFault::None);
         assert_eq!(bench.end(), (LOAD_DONE, 0), "{fault:?}");
         bench.control(0, 0);
         bench.holds(0, &images[1], 71);
