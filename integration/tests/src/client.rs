@@ -11,6 +11,8 @@ use snic_api::v1::bitstream_service_client::BitstreamServiceClient;
 use snic_api::v1::card_service_client::CardServiceClient;
 use snic_api::v1::classification_service_client::ClassificationServiceClient;
 use snic_api::v1::dag_service_client::DagServiceClient;
+use snic_api::v1::event_service_client::EventServiceClient;
+use snic_api::v1::fairness_service_client::FairnessServiceClient;
 use snic_api::v1::network_task_service_client::NetworkTaskServiceClient;
 use snic_api::v1::operation_service_client::OperationServiceClient;
 use snic_api::v1::orchestration_service_client::OrchestrationServiceClient;
@@ -113,6 +115,14 @@ impl TestClient {
 
     pub fn bitstreams(&self) -> BitstreamServiceClient<Transport> {
         BitstreamServiceClient::new(self.transport.clone())
+    }
+
+    pub fn events(&self) -> EventServiceClient<Transport> {
+        EventServiceClient::new(self.transport.clone())
+    }
+
+    pub fn fairness(&self) -> FairnessServiceClient<Transport> {
+        FairnessServiceClient::new(self.transport.clone())
     }
 
     /// Usage and promises.
@@ -238,10 +248,23 @@ impl TestClient {
     /// # Errors
     /// The server refuses the call or cannot be reached.
     pub async fn create_dag(&self, name: &DagName, spec: &DagSpec) -> Result<Operation, Status> {
+        self.create_placed_dag(name, spec, None).await
+    }
+
+    /// Submits a DAG that may go to these hosts of a fleet.
+    ///
+    /// # Errors
+    /// As [`Self::create_dag`].
+    pub async fn create_placed_dag(
+        &self,
+        name: &DagName,
+        spec: &DagSpec,
+        placement: Option<v1::Placement>,
+    ) -> Result<Operation, Status> {
         let request = v1::CreateDagRequest {
             parent: format!("tenants/{}", name.tenant),
             dag_id: name.dag.to_string(),
-            dag: Some(dag(spec)),
+            dag: Some(Dag { placement, ..dag(spec) }),
             validate_only: false,
             request_id: String::new(),
         };

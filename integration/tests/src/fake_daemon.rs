@@ -254,6 +254,10 @@ impl OrchestrationService for Service {
         self.answer(answer, "", State::Bound).await?;
         let is_alive = |uuid: &String| alive.iter().any(|b| b.name.ends_with(uuid.as_str()));
         let missing = request.into_inner().vms.into_iter().filter(|uuid| !is_alive(uuid));
-        Ok(Response::new(HeartbeatResponse { missing: missing.collect(), alive }))
+        Ok(Response::new(HeartbeatResponse {
+            missing: missing.collect(),
+            alive,
+            unreachable_hosts: Vec::new(),
+        }))
     }
 }

@@ -327,6 +327,8 @@ fn hint(status: &Status, reason: Option<ErrorReason>, resource: Option<&Resource
             "try again; check the server and the context: `snicctl context show`"
         }
         (_, Code::DeadlineExceeded) => UNKNOWN_EFFECT,
+        // The message says which host has it.
+        (Some(R::NotAtFleet), _) => "",
         (None, Code::Unimplemented) => {
             "the server is older than this program and does not know the method; upgrade it"
         }

@@ -25,7 +25,7 @@ fn every_reason_has_an_exit_code_as_documented() {
         let expected = match reason {
             R::Overloaded => 7,
             R::RevisionExpired => 2,
-            R::OperationCancelled | R::Internal => 1,
+            R::OperationCancelled | R::Internal | R::NotAtFleet => 1,
             R::ResourceNotFound => 3,
             R::QuotaExceeded | R::InsufficientCapacity | R::LimitExceeded => 5,
             R::IdentityMissing | R::PermissionDenied => 6,
@@ -51,6 +51,7 @@ fn every_refusal_that_a_user_can_mend_says_how() {
                 | ErrorReason::InvalidState
                 | ErrorReason::NotCancellable
                 | ErrorReason::LimitExceeded
+                | ErrorReason::NotAtFleet
                 | ErrorReason::Overloaded
                 | ErrorReason::ReconfigurationFailed
                 | ErrorReason::Superseded

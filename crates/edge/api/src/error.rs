@@ -85,6 +85,7 @@ pub const fn code_of(reason: ErrorReason) -> Code {
             Code::Unavailable
         }
         R::DeadlineExceeded => Code::DeadlineExceeded,
+        R::NotAtFleet => Code::Unimplemented,
         R::OperationCancelled => Code::Cancelled,
         R::Internal | R::Unspecified => Code::Internal,
     }

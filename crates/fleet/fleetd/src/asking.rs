@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 use tonic::{Code, Status};
 
+use crate::METHODS;
 use crate::calls::{HostCalls, Parts};
 use crate::error::of_denied;
 use crate::links::HostLinks;
@@ -151,6 +152,9 @@ impl LeaderClient {
         let mut client = ReplicaServiceClient::new(channel)
             .max_decoding_message_size(ANSWER_BYTES_MAX)
             .max_encoding_message_size(ANSWER_BYTES_MAX);
+        // A change may have been made where the answer is lost on the way.
+        let changes = METHODS.find(&call.path).is_some_and(|row| row.changes());
+        let lost = if changes { Denied::Open } else { Denied::NotLeader };
         let request = CallHostRequest { host: host.to_string(), call: Some(call) };
         let called = tokio::time::timeout(CALL_MAX, client.call_host(request)).await;
         let silent = || Status::unavailable("the leader is silent");
@@ -160,7 +164,7 @@ impl LeaderClient {
             Err(status) if reason_of(&status).is_some() => Err(status),
             Err(status) => {
                 tracing::debug!(address, %status, "the leader did not pass a call on");
-                Err(of_denied(Denied::NotLeader).into())
+                Err(of_denied(lost).into())
             }
         }
     }

@@ -60,8 +60,7 @@ impl HostCalls {
     /// Passes a call on, and waits until the host begins to answer.
     ///
     /// # Errors
-    /// The host is not linked here, knows no such calls, or does not begin in time. It has not carried the call out then,
-    /// or nobody will see that it has: only what reads is passed on.
+    /// The host is not linked here, knows no such calls, or does not begin in time. It has not carried the call out then.
     pub async fn call(
         &self,
         links: &HostLinks,
@@ -146,7 +145,8 @@ async fn pass(
                 Part::End(end)
             }
             Ok(_) | Err(_) => {
-                let text = "the host's answer broke off; try again later";
+                let text = "the host's answer broke off, and nobody knows whether a change was made: send it again with \
+                            the same request_id, or look at the resource";
                 let broken = ApiError::new(ErrorReason::StoreUnavailable, text);
                 // The caller may have gone, too.
                 let _ = to.send(Err(broken.retry_after(RETRY_SOON).into())).await;

@@ -1,6 +1,6 @@
 //! Hands calls about what only a host knows to that host: what is asked of a DAG's packets to the host that serves it, and
 //! whatever operators read of a host that they name in the header `snic-host`. The host's own services answer, in the
-//! caller's name; its access table and policies decide there.
+//! caller's name; its access table and policies decide there. Services send what they found the host of in the same way.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -158,28 +158,36 @@ impl RequestForwarder {
     }
 }
 
-/// The way to a host's own services in a caller's name, for clients in this process: the page for browsers, and reads of
-/// DAGs.
+/// The way to a host's own services in a caller's name, for clients in this process: the page for browsers, and services that know
+/// the host.
 #[derive(Clone)]
 pub(crate) struct HostTransport {
     services: Services,
     host: HostId,
     caller: Caller,
     identity: String,
+    /// Time that the caller waits.
+    timeout: Duration,
 }
 
 impl HostTransport {
     /// To a host, for a caller with this identity.
     pub const fn new(services: Services, host: HostId, caller: Caller, identity: String) -> Self {
-        Self { services, host, caller, identity }
+        Self { services, host, caller, identity, timeout: WAIT_MAX }
+    }
+
+    /// The same for a caller that waits until then.
+    pub fn until(self, deadline: Option<Deadline>) -> Self {
+        let left = |deadline: Deadline| deadline.0.saturating_duration_since(Instant::now());
+        Self { timeout: deadline.map_or(WAIT_MAX, left), ..self }
     }
 
     async fn pass(self, request: Request<Body>) -> Result<Response<Body>, Status> {
-        let Self { services, host, caller, identity } = self;
+        let Self { services, host, caller, identity, timeout } = self;
         let place = services.passed().enter(CallerLevel::of(&caller), CallerFlow::from(&caller))?;
         let (head, body) = request.into_parts();
         let message = body.collect().await?.to_bytes().to_vec();
-        let (path, timeout_ms) = (head.uri.path().to_owned(), millis(WAIT_MAX));
+        let (path, timeout_ms) = (head.uri.path().to_owned(), millis(timeout));
         let call = AnswerResponse { path, caller: identity, message, timeout_ms };
         Ok(answer(services.call_host(&host, call).await?, place))
     }

@@ -11,9 +11,13 @@ use snic_api::fleet_v1::policy_service_server::PolicyServiceServer;
 use snic_api::fleet_v1::project_service_server::ProjectServiceServer;
 use snic_api::fleet_v1::replica_service_server::ReplicaServiceServer;
 use snic_api::v1::bitstream_service_server::BitstreamServiceServer;
+use snic_api::v1::classification_service_server::ClassificationServiceServer;
 use snic_api::v1::dag_service_server::DagServiceServer;
+use snic_api::v1::event_service_server::EventServiceServer;
+use snic_api::v1::fairness_service_server::FairnessServiceServer;
 use snic_api::v1::network_task_service_server::NetworkTaskServiceServer;
 use snic_api::v1::operation_service_server::OperationServiceServer;
+use snic_api::v1::orchestration_service_server::OrchestrationServiceServer;
 use snic_api::v1::tenant_service_server::TenantServiceServer;
 use snic_api::v1::usage_service_server::UsageServiceServer;
 use snic_api::{ERROR_DETAILS_DESCRIPTOR_SET, FILE_DESCRIPTOR_SET, FLEET_DESCRIPTOR_SET};
@@ -254,12 +258,16 @@ async fn knows_a_leader(handle: &RunnerHandle) -> bool {
 }
 
 /// Names of the services, for health checks.
-const SERVICES: [&str; 12] = [
+const SERVICES: [&str; 16] = [
     "",
     "snic.control.v1.BitstreamService",
+    "snic.control.v1.ClassificationService",
     "snic.control.v1.DagService",
+    "snic.control.v1.EventService",
+    "snic.control.v1.FairnessService",
     "snic.control.v1.NetworkTaskService",
     "snic.control.v1.OperationService",
+    "snic.control.v1.OrchestrationService",
     "snic.control.v1.TenantService",
     "snic.control.v1.UsageService",
     "snic.fleet.v1.FleetService",
@@ -291,7 +299,15 @@ fn routes(
         .add_service(uploads)
         .add_service(links)
         .add_service(replicas)
+        .add_service(
+            ClassificationServiceServer::new(services.clone()).max_decoding_message_size(most),
+        )
         .add_service(DagServiceServer::new(services.clone()).max_decoding_message_size(most))
+        .add_service(EventServiceServer::new(services.clone()).max_decoding_message_size(most))
+        .add_service(FairnessServiceServer::new(services.clone()).max_decoding_message_size(most))
+        .add_service(
+            OrchestrationServiceServer::new(services.clone()).max_decoding_message_size(most),
+        )
         .add_service(
             NetworkTaskServiceServer::new(services.clone()).max_decoding_message_size(most),
         )

@@ -10,6 +10,7 @@ mod capture;
 #[path = "../../../../crates/stores/store-etcd/tests/real/cluster.rs"]
 pub mod cluster;
 mod faults;
+mod gathered;
 mod history;
 mod large;
 mod machines;

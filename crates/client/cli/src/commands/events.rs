@@ -7,6 +7,7 @@ use snic_api::v1::event::Severity;
 use snic_api::v1::{Event, ListEventsRequest, WatchEventsRequest};
 
 use super::CliSession;
+use super::missing::MissingHosts;
 use crate::args::{EventQuery, EventSeverity, Selected};
 use snic_client::Client;
 use snic_client::Failure;
@@ -68,7 +69,8 @@ fn is_after(event: &Event, first: Option<SystemTime>) -> bool {
 }
 
 async fn all(client: &Client, selected: &Selected) -> Result<Vec<Event>, Failure> {
-    pages(async |page_token| {
+    let missing = MissingHosts::default();
+    let events = pages(async |page_token| {
         let request = ListEventsRequest {
             page_size: PAGE_SIZE,
             page_token,
@@ -76,9 +78,12 @@ async fn all(client: &Client, selected: &Selected) -> Result<Vec<Event>, Failure
             order_by: selected.order_by.clone(),
         };
         let reply = call!(client, events.list_events, request)?;
+        missing.add(reply.unreachable_hosts);
         Ok((reply.events, reply.next_page_token))
-    })
-    .await
+    });
+    let events = events.await?;
+    missing.complain();
+    Ok(events)
 }
 
 #[cfg(test)]

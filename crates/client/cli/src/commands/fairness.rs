@@ -2,7 +2,8 @@
 
 use snic_api::v1::GetFairnessRequest;
 
-use super::{CliSession, list};
+use super::missing::MissingHosts;
+use super::{CliSession, gathered_list};
 use crate::args::FairnessCommand;
 use snic_client::Failure;
 use snic_client::call;
@@ -12,7 +13,7 @@ use snic_client::output::fairness as views;
 pub async fn run(session: &mut CliSession, command: FairnessCommand) -> Result<(), Failure> {
     let FairnessCommand::Get { tenant, selected } = command;
     let Some(tenant) = tenant else {
-        return list!(
+        return gathered_list!(
             session,
             fairness.list_fairness(ListFairnessRequest {}) => fairness,
             selected,
@@ -21,5 +22,8 @@ pub async fn run(session: &mut CliSession, command: FairnessCommand) -> Result<(
     };
     let request = GetFairnessRequest { name: names::tenant(&tenant)? };
     let reply = call!(session.client()?, fairness.get_fairness, request)?;
+    let missing = MissingHosts::default();
+    missing.add(reply.unreachable_hosts);
+    missing.complain();
     session.output.many(&reply.fairness, views::tenant)
 }

@@ -17,6 +17,7 @@ mod fairness;
 mod fleet;
 mod floor_plan;
 mod hints;
+mod missing;
 mod models;
 mod nt;
 mod operation;
@@ -88,6 +89,34 @@ macro_rules! list {
     }};
 }
 use list;
+
+/// Prints a list as [`list!`] does that a fleet gathers from its hosts, and names those that did not answer.
+macro_rules! gathered_list {
+    (
+        $session:expr, $service:ident . $method:ident($request:ident { $($field:ident),* }) => $items:ident,
+        $selected:expr, $view:path
+    ) => {{
+        let client = $session.client()?;
+        let selected: $crate::args::Selected = $selected;
+        let missing = $crate::commands::missing::MissingHosts::default();
+        let items = snic_client::lists::pages(async |page_token| {
+            let request = snic_api::v1::$request {
+                $($field: $field.clone(),)*
+                page_size: snic_client::lists::PAGE_SIZE,
+                page_token,
+                filter: selected.filter.clone(),
+                order_by: selected.order_by.clone(),
+            };
+            let reply = snic_client::call!(client, $service.$method, request)?;
+            missing.add(reply.unreachable_hosts);
+            Ok((reply.$items, reply.next_page_token))
+        });
+        let items = items.await?;
+        missing.complain();
+        $session.output.many(&items, $view)
+    }};
+}
+use gathered_list;
 
 /// Default timeout of a request.
 const DEADLINE: Duration = Duration::from_secs(30);

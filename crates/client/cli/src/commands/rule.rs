@@ -5,7 +5,7 @@ use snic_api::v1::{
     CreateRuleRequest, DeleteRuleRequest, GetRuleRequest, PacketMatch, Rule, UpdateRuleRequest,
 };
 
-use super::{CliSession, list, request_id, watch};
+use super::{CliSession, gathered_list, request_id, watch};
 use crate::args::{OtherRule, RuleCommand, RuleMatch};
 use snic_client::Failure;
 use snic_client::call;
@@ -33,7 +33,7 @@ pub async fn run(session: &mut CliSession, command: RuleCommand) -> Result<(), F
         RuleCommand::Update(other) => update(session, other).await,
         RuleCommand::List { dag, selected } => {
             let dag = dag.map_or_else(|| Ok(String::new()), |dag| session.dag_name(&dag))?;
-            list!(
+            gathered_list!(
                 session,
                 rules.list_rules(ListRulesRequest { dag }) => rules,
                 selected.whole(),

@@ -8,7 +8,8 @@ use snic_api::v1::{
     WatchBindingsRequest,
 };
 
-use super::{CliSession, list, request_id};
+use super::missing::MissingHosts;
+use super::{CliSession, gathered_list, request_id};
 use crate::args::{NewBinding, VmCommand};
 use snic_client::Failure;
 use snic_client::call;
@@ -49,7 +50,7 @@ pub async fn run(session: &mut CliSession, command: VmCommand) -> Result<(), Fai
         }
         VmCommand::List { all_tenants, selected } => {
             let parent = parent(session, all_tenants)?;
-            list!(
+            gathered_list!(
                 session,
                 machines.list_bindings(ListBindingsRequest { parent }) => bindings,
                 selected.whole(),
@@ -72,6 +73,9 @@ pub async fn run(session: &mut CliSession, command: VmCommand) -> Result<(), Fai
         VmCommand::Heartbeat { vms } => {
             let request = HeartbeatRequest { vms };
             let renewed = call!(session.client()?, machines.heartbeat, request)?;
+            let missing = MissingHosts::default();
+            missing.add(renewed.unreachable_hosts.clone());
+            missing.complain();
             session.output.one(&renewed, views::heartbeat)
         }
     }

@@ -39,7 +39,7 @@ pub fn tenants(all: &[Fairness], style: Style) -> String {
         let sum = |field: fn(&DagFairness) -> u64| rate(of.dags.iter().map(field).sum());
         vec![
             id(&of.tenant).to_owned(),
-            id(&of.card).to_owned(),
+            text::card(&of.card),
             of.weight.to_string(),
             word(of.dominant()).to_owned(),
             percent(of.space_share_ppm),
@@ -70,21 +70,14 @@ fn on_card(of: &Fairness, style: Style) -> String {
         style,
         &[
             ("Tenant", id(&of.tenant).to_owned()),
-            ("Card", id(&of.card).to_owned()),
+            ("Card", text::card(&of.card)),
             ("Weight", of.weight.to_string()),
             (
                 "Requests",
                 format!("{} of the area, {}", percent(of.area_ppm), size(of.memory_bytes)),
             ),
             ("Dominant", word(of.dominant()).to_owned()),
-            (
-                "Share",
-                format!(
-                    "{} of the card, {} of all cards",
-                    percent(of.space_share_ppm),
-                    percent(of.daemon_share_ppm)
-                ),
-            ),
+            ("Share", share(of)),
             ("Limited by", word(of.limiter()).to_owned()),
             ("In time", format!("{} of all instances", percent(of.time_share_ppm))),
             ("Regions", regions),
@@ -94,6 +87,17 @@ fn on_card(of: &Fairness, style: Style) -> String {
     head + &section("DAGs, rates in Gbit/s", &dags(&of.dags, style))
         + &section("Area of NTs", &areas(&of.dags, style))
         + &section("History", &history(of, style))
+}
+
+/// Its share of the card, of all cards of the host, and of those of the fleet.
+fn share(of: &Fairness) -> String {
+    let (card, host) = (percent(of.space_share_ppm), percent(of.daemon_share_ppm));
+    match of.fleet_share_ppm {
+        0 => format!("{card} of the card, {host} of all cards"),
+        fleet => {
+            format!("{card} of the card, {host} of its host's, {} of the fleet's", percent(fleet))
+        }
+    }
 }
 
 /// A rate without a unit, so that several fit on a line.
@@ -186,8 +190,7 @@ fn line(event: &Event) -> String {
         1 => format!(" (region {})", regions[0]),
         _ => format!(" (regions {})", regions.join(", ")),
     };
-    let about =
-        if event.dag.is_empty() { id(&event.card).to_owned() } else { text::dag(&event.dag) };
+    let about = if event.dag.is_empty() { text::card(&event.card) } else { text::dag(&event.dag) };
     let time = text::time(event.time.as_ref());
     format!("{time} {:<16} {about}: {}{regions}", event.kind().word(), event.message)
 }
@@ -246,6 +249,20 @@ mod tests {
             daemon_share_ppm: 31_250,
             ..Fairness::default()
         }
+    }
+
+    #[test]
+    fn at_a_fleet_the_share_of_all_its_cards_is_shown() {
+        let text = tenant(
+            &[Fairness {
+                fleet_share_ppm: 4_200,
+                card: "hosts/h1/cards/card0".into(),
+                ..fairness()
+            }],
+            STYLE,
+        );
+        assert!(text.contains("3.12 % of its host's, 0.42 % of the fleet's"), "{text}");
+        assert!(text.contains("h1/card0"), "{text}");
     }
 
     #[test]

@@ -17,6 +17,14 @@ pub fn id(name: &str) -> &str {
     name.rsplit('/').next().unwrap_or(name)
 }
 
+/// A card's name, with its host at a fleet: `card0`, `h1/card0`; a host alone is `h1`.
+pub fn card(name: &str) -> String {
+    match name.strip_prefix("hosts/") {
+        Some(name) => name.replacen("/cards/", "/", 1),
+        None => id(name).to_owned(),
+    }
+}
+
 /// A DAG's name with its tenant: `acme/web`.
 pub fn dag(name: &str) -> String {
     name.strip_prefix("tenants/")

@@ -33,7 +33,7 @@ pub fn binding(binding: &VmBinding, style: Style) -> String {
         vec![
             function.pci_address.clone(),
             function.mac_address.clone(),
-            format!("{}:{}", id(&function.card), function.virtual_function),
+            format!("{}:{}", text::card(&function.card), function.virtual_function),
             text::dag(&function.dag),
             if function.programmed { "yes" } else { "no" }.to_owned(),
         ]
@@ -90,7 +90,7 @@ fn guard(function: &BoundFunction) -> Vec<String> {
         if told.is_empty() { "0".to_owned() } else { told.join(", ") }
     });
     vec![
-        format!("{}:{}", id(&function.card), function.virtual_function),
+        format!("{}:{}", text::card(&function.card), function.virtual_function),
         function.allowed_mac_addresses.join(" "),
         vlans,
         rate,

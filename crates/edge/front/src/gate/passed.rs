@@ -140,12 +140,12 @@ impl Ready {
     }
 }
 
-/// Nothing is passed on that changes something: that is asked of the server itself.
+/// Most of what changes something is not passed on: that is asked of the server itself.
 pub fn never_passed_on(path: &str) -> ApiError {
     let method: String = path.rsplit('/').next().unwrap_or_default().chars().take(80).collect();
     let text = format!(
-        "{method} is not passed on to hosts, only what reads, and cordons and drains of cards and regions; \
-         call the daemon of the host (`snicd`) itself"
+        "{method} is not passed on to hosts, only what reads, changes of rules and bindings, and cordons and drains \
+         of cards and regions; call the daemon of the host (`snicd`) itself"
     );
     ApiError::new(ErrorReason::InvalidState, text)
 }

@@ -1,8 +1,11 @@
 //! The services. They hold no state: they convert, ask the leader, and convert back.
 
+mod bindings;
 mod bitstreams;
 mod dags;
+mod events;
 mod fleet;
+mod gathering;
 mod host_view;
 mod host_watching;
 mod hosts;
@@ -11,11 +14,13 @@ mod operations;
 pub(crate) mod page;
 mod policies;
 mod projects;
+mod question_room;
 mod replica;
 mod reservations;
+mod rules;
+mod shares;
 mod tenants;
 pub(crate) mod usage;
-mod usage_room;
 mod watching;
 
 use std::sync::Arc;
@@ -97,7 +102,9 @@ struct Shared {
     bookmark: Duration,
     host_states: host_watching::HostStates,
     /// Room for questions about usage.
-    usage: usage_room::UsageRoom,
+    usage: question_room::QuestionRoom,
+    /// Room for questions about what hosts have.
+    gathering: question_room::QuestionRoom,
 }
 
 impl Services {
@@ -106,8 +113,17 @@ impl Services {
         let passed = PermitPool::passed_calls(CALLS_MAX, CALLS_PER_CALLER_MAX);
         let (workshop, bookmark) = (Workshop::new(WORKSHOP_THREADS), limits.bookmark);
         let host_states = host_watching::HostStates::default();
-        let usage = usage_room::UsageRoom::default();
-        Self(Arc::new(Shared { parts, uploads, passed, workshop, bookmark, host_states, usage }))
+        let (usage, gathering) = Default::default();
+        Self(Arc::new(Shared {
+            parts,
+            uploads,
+            passed,
+            workshop,
+            bookmark,
+            host_states,
+            usage,
+            gathering,
+        }))
     }
 
     /// The room for calls that are passed on to hosts.
@@ -292,15 +308,25 @@ fn unexpected(reply: &FleetReply) -> ApiError {
 }
 
 /// Advice on asking for what only a host knows.
-const ASK_A_HOST: &str =
-    "name a host with `--host NAME` (header `snic-host`), or ask its daemon (`snicd`)";
+const ASK_A_HOST: &str = "operators name a host with `--host NAME` (header `snic-host`), or ask its daemon (`snicd`); \
+                          tenants ask their operator";
 
 /// The fleet's service does not have this.
 fn elsewhere(what: &str) -> Status {
-    Status::unimplemented(format!(
+    let text = format!(
         "the fleet's service has no {what}; ask the daemon of the host (`snicd`), whose name operators \
          find in the DAG's condition Mapped"
-    ))
+    );
+    ApiError::new(ErrorReason::NotAtFleet, text).into()
+}
+
+/// The fleet's service does not watch this, of which it gathers lists.
+fn no_watch(what: &str, list: &str) -> Status {
+    let text = format!(
+        "the fleet's service has no watch of {what}, which are on its hosts; list them again ({list}), or watch those of one \
+         host: {ASK_A_HOST}"
+    );
+    ApiError::new(ErrorReason::NotAtFleet, text).into()
 }
 
 /// The fleet's service does not have what this path asks for.
@@ -309,13 +335,11 @@ pub(crate) fn not_here(path: &str) -> Status {
     let (service, method) = method.split_once('/').unwrap_or((method, ""));
     let (what, hint) = match service.strip_prefix("snic.control.v1.") {
         Some("CardService") => ("cards and regions of its own", ""),
-        Some("OrchestrationService") => {
-            ("bindings of machines", "CreateReservation chooses the host of a machine; ")
-        }
-        Some("ClassificationService") => ("classification rules of its own", ""),
-        Some("FairnessService") => ("shares over time", ""),
-        Some("EventService") => ("events to read", "replicas write theirs to their logs; "),
-        Some("AuditService") => ("audit log to read", "replicas write theirs to `audit_dir`; "),
+        Some("AuditService") => (
+            "audit log to read",
+            "each replica writes the calls that it answered to `audit_dir` of its settings, and each host has a log of \
+             what its own daemon was asked: ",
+        ),
         Some("AuthorizationService") => ("authorization policies", ""),
         Some("SystemService") => ("maintenance mode and backups", "back up etcd and the images; "),
         _ => {
@@ -323,7 +347,8 @@ pub(crate) fn not_here(path: &str) -> Status {
             return Status::unimplemented(format!("the fleet's service has no method {asked}"));
         }
     };
-    Status::unimplemented(format!("the fleet's service has no {what}; {hint}{ASK_A_HOST}"))
+    let text = format!("the fleet's service has no {what}; {hint}{ASK_A_HOST}");
+    ApiError::new(ErrorReason::NotAtFleet, text).into()
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod checking;
 #[allow(dead_code, reason = "shared with the tests of the connection to etcd")]
 #[path = "../../../../stores/store-etcd/tests/real/cluster.rs"]
 mod cluster;
+mod gathering;
 mod going_on;
 mod host;
 mod host_watching;

@@ -37,6 +37,7 @@ impl EventService for Services {
         Ok(Response::new(v1::ListEventsResponse {
             events: page.items,
             next_page_token: page.next_page_token,
+            unreachable_hosts: Vec::new(),
         }))
     }
 

@@ -51,6 +51,7 @@ impl FairnessService for Services {
         Ok(Response::new(v1::ListFairnessResponse {
             fairness: page.items,
             next_page_token: page.next_page_token,
+            unreachable_hosts: Vec::new(),
         }))
     }
 
@@ -65,6 +66,6 @@ impl FairnessService for Services {
         self.tenant(&caller, id.clone()).await?;
         let views = self.read(&caller, move |controller, _| controller.fairness(&id)).await?;
         let fairness = views.iter().map(|view| wire::fairness(view, true)).collect();
-        Ok(Response::new(v1::GetFairnessResponse { fairness }))
+        Ok(Response::new(v1::GetFairnessResponse { fairness, unreachable_hosts: Vec::new() }))
     }
 }

@@ -114,6 +114,7 @@ impl OrchestrationService for Services {
             bindings,
             next_page_token: page.next_page_token,
             revision,
+            unreachable_hosts: Vec::new(),
         }))
     }
 
@@ -164,6 +165,7 @@ impl OrchestrationService for Services {
             Response::new(v1::HeartbeatResponse {
                 alive: alive.iter().map(binding_to_wire).collect(),
                 missing: missing.iter().chain(&hidden).map(ToString::to_string).collect(),
+                unreachable_hosts: Vec::new(),
             })
         })
     }

@@ -78,6 +78,7 @@ impl ClassificationService for Services {
             rules: page.items,
             next_page_token: page.next_page_token,
             revision,
+            unreachable_hosts: Vec::new(),
         }))
     }
 

@@ -44,6 +44,7 @@ pub(crate) fn fairness(view: &FairnessView, with_history: bool) -> v1::Fairness 
         policy: Some(policy(view.rules)),
         space: Some(space(&view.space)),
         time_share_ppm: view.time_ppm,
+        fleet_share_ppm: 0, // that is said by fleets
     }
 }
 
