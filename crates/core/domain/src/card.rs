@@ -63,6 +63,21 @@ pub struct CardProfile {
     /// Processors that run NTs as programs; none on an FPGA card.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processors: Vec<ProcessorProfile>,
+    /// Links to other cards; `None` where it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub links: Option<CardLinks>,
+}
+
+/// Links of a card to other cards, all alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CardLinks {
+    /// Number of them: from one to [`crate::limits::LINKS_MAX`].
+    pub count: u8,
+    /// Capacity of each, for one direction.
+    pub capacity: Bandwidth,
+    /// From the last bit of a frame out of this card to its last bit into the next thing on its way, in nanoseconds.
+    pub latency_nanos: u32,
 }
 
 /// Cost of one pass through a region at its port, and largest number of packets under way to its NTs.

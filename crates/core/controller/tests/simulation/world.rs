@@ -118,6 +118,7 @@ fn profile() -> CardProfile {
         save_area: SaveArea { bytes: ByteSize::from_bytes(3 * 4_096), bytes_per_second: 1_000_000 },
         regions: vec![region; 6],
         processors: Vec::new(),
+        links: None,
     }
 }
 
