@@ -312,6 +312,22 @@ impl InstanceRow {
         Self { place: InstancePlace::Region { region, used_mask }, weight_kbps }
     }
 
+    /// Its region, where it is on this card.
+    pub const fn region(&self) -> Option<u8> {
+        match self.place {
+            InstancePlace::Region { region, .. } => Some(region),
+            InstancePlace::Link { .. } => None,
+        }
+    }
+
+    /// Slots of its region that are used; none where it is on another card.
+    pub const fn used_mask(&self) -> u8 {
+        match self.place {
+            InstancePlace::Region { used_mask, .. } => used_mask,
+            InstancePlace::Link { .. } => 0,
+        }
+    }
+
     /// An instance on another card.
     pub const fn on_link(link: u8, entry: u16, weight_kbps: u32) -> Self {
         Self { place: InstancePlace::Link { link, entry }, weight_kbps }
