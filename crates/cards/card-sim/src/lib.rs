@@ -32,6 +32,7 @@ mod frame;
 mod frames;
 mod histogram;
 mod latency;
+mod linked;
 mod links;
 mod load;
 mod measurement;

@@ -14,7 +14,7 @@
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use snic_domain::{CardLinks, Timestamp};
+use snic_domain::{LinkProfile, Timestamp};
 use snic_ports::card::Card;
 
 use crate::card::SimCard;
@@ -109,7 +109,7 @@ impl Ord for Transit {
 pub struct CardPool {
     cards: Vec<SimCard>,
     shape: PoolShape,
-    links: CardLinks,
+    links: LinkProfile,
     now: Timestamp,
     cables: Vec<Cable>,
     under_way: BinaryHeap<Transit>,

@@ -156,7 +156,7 @@ pub struct DagRow {
     pub payload: bool,
     /// The tag of its NTs' configurations ([`crate::DagConfiguration`]); zero where none has one.
     pub configuration: u32,
-    /// Whose packets they are, where they come over a link: the only ones from there that the card lets in, and the only ones
+    /// Guest whose packets come over a link: the only ones from there that the card lets in, and the only ones
     /// that this row serves.
     pub guest: Option<Guest>,
 }

@@ -9,7 +9,7 @@ use snic_card_sim::{
     LinkMessage, MadeFrame, NtOutcome, PlaneOptions, PoolShape, Sighting, SimCard, Sizes,
     TrafficSource,
 };
-use snic_domain::{Bandwidth, CardLinks, CardProfile, Timestamp};
+use snic_domain::{Bandwidth, CardProfile, LinkProfile, Timestamp};
 use snic_ports::card::Registers;
 use snic_tables::registers::*;
 use snic_tables::{
@@ -19,8 +19,8 @@ use snic_tables::{
 
 use crate::rig::{self, Nt, Rig, uid};
 
-const LINKS: CardLinks =
-    CardLinks { count: 7, capacity: Bandwidth::from_gbps(100), latency_nanos: 500 };
+const LINKS: LinkProfile =
+    LinkProfile { count: 7, capacity: Bandwidth::from_gbps(100), latency_nanos: 500 };
 const NT: Nt = (10, 100);
 const US: Duration = Duration::from_micros(1);
 /// Row of the DAG at home, and of its guest on the other card.
@@ -31,7 +31,7 @@ fn linked() -> CardProfile {
     CardProfile { links: Some(LINKS), ..rig::profile() }
 }
 
-fn card(links: CardLinks) -> Rig {
+fn card(links: LinkProfile) -> Rig {
     Rig::with(CardProfile { links: Some(links), ..linked() }, 1, PlaneOptions::default())
 }
 
@@ -55,7 +55,7 @@ fn serve_guest(rig: &mut Rig, link: u8, chain: u8) {
 }
 
 /// Two cards. The DAG of [`HOME_ROW`] passes a chain at home, one on the other card, and one at home again.
-fn two_cards(links: CardLinks) -> [Rig; 2] {
+fn two_cards(links: LinkProfile) -> [Rig; 2] {
     let (mut home, mut other) = (card(links), card(links));
     home.load(0, &[NT]);
     home.load(1, &[NT]);
@@ -235,7 +235,7 @@ fn a_chain_in_the_middle_of_a_dag_is_on_another_card() {
     local.load(1, &[NT]);
     local.dag(HOME_ROW, &[&[&[(0, 1, 1)]], &[&[(0, 1, 1)]], &[&[(1, 1, 1)]]]);
     local.card.set_frames(Box::new(Marked::default()));
-    let mut pool = pool(two_cards(CardLinks { count: 1, ..LINKS }));
+    let mut pool = pool(two_cards(LinkProfile { count: 1, ..LINKS }));
     (0..2).for_each(|at| pool.card(at).set_frames(Box::new(Marked::default())));
     for number in 0..200 {
         let mut bytes = frame(number);
@@ -255,7 +255,7 @@ fn a_chain_in_the_middle_of_a_dag_is_on_another_card() {
 /// Packets that tasks make for a guest have no way back: they are counted as lost, and nothing of them leaves there.
 #[test]
 fn what_a_guests_tasks_make_does_not_leave_the_other_card() {
-    let mut pool = pool(two_cards(CardLinks { count: 1, ..LINKS }));
+    let mut pool = pool(two_cards(LinkProfile { count: 1, ..LINKS }));
     pool.card(0).set_frames(Box::new(Marked::default()));
     pool.card(1).set_frames(Box::new(Marked { makes: true, ..Marked::default() }));
     let mut bytes = frame(1);
@@ -274,7 +274,7 @@ fn source(row: u16, gbps: u64) -> TrafficSource {
 #[test]
 fn a_link_that_is_cut_loses_its_packets_and_disturbs_nobody() {
     let served = |cut: bool| {
-        let [mut home, other] = two_cards(CardLinks { count: 1, ..LINKS });
+        let [mut home, other] = two_cards(LinkProfile { count: 1, ..LINKS });
         home.load(2, &[NT]);
         home.dag(2, &[&[&[(2, 1, 1)]]]);
         let mut pool = pool([home, other]);
@@ -315,7 +315,7 @@ fn a_link_that_is_cut_loses_its_packets_and_disturbs_nobody() {
 /// A chain of another tenant, of another UID, of another link, of a row that is no guest's, of none.
 #[test]
 fn what_no_guest_can_have_sent_is_dropped_and_counted() {
-    let [home, mut other] = two_cards(CardLinks { count: 2, ..LINKS });
+    let [home, mut other] = two_cards(LinkProfile { count: 2, ..LINKS });
     other.load(1, &[NT]);
     other.dag(7, &[&[&[(1, 1, 1)]]]);
     let mut pool = pool([home, other]);
@@ -369,7 +369,7 @@ fn what_no_guest_can_have_sent_is_dropped_and_counted() {
 /// An answer that names another link, stage, version, DAG or number leaves the packet where it is.
 #[test]
 fn an_answer_for_another_packet_is_none() {
-    let [mut home, _] = two_cards(CardLinks { count: 2, ..LINKS });
+    let [mut home, _] = two_cards(LinkProfile { count: 2, ..LINKS });
     home.send_alone(HOME_ROW, 1);
     home.card.run_for(5_000);
     let sent = home.card.take_link_frames();
@@ -415,7 +415,7 @@ fn an_answer_for_another_packet_is_none() {
 /// Only the guest's packets are served by its row: not those that a sender of the other card names it for.
 #[test]
 fn a_sender_of_the_other_card_cannot_use_the_row_of_a_guest() {
-    let mut pool = pool(two_cards(CardLinks { count: 1, ..LINKS }));
+    let mut pool = pool(two_cards(LinkProfile { count: 1, ..LINKS }));
     pool.card(1).attach(source(GUEST_ROW, 1).at_most(10)).expect("valid");
     drain(&mut pool, 2);
     let (came, out, drops) = pool.card(1).totals();
@@ -434,8 +434,8 @@ fn a_card_without_such_a_link_refuses_the_rows_with_a_status_of_their_own() {
             image.set(HOME_ROW, &DagRow { guest, ..row }).expect("there");
         },
     ];
-    let one = CardLinks { count: 1, ..LINKS };
-    let two = CardLinks { count: 2, ..LINKS };
+    let one = LinkProfile { count: 1, ..LINKS };
+    let two = LinkProfile { count: 2, ..LINKS };
     for (links, refuses) in [(None, true), (Some(one), true), (Some(two), false)] {
         for change in rows {
             let profile = CardProfile { links, ..linked() };
@@ -473,7 +473,7 @@ fn a_card_without_such_a_link_refuses_the_rows_with_a_status_of_their_own() {
 /// Each packet is served by rows of one version on each card, however often both change theirs.
 #[test]
 fn commits_wait_for_packets_that_are_away_and_no_packet_sees_two_versions() {
-    let mut pool = pool(two_cards(CardLinks { count: 1, ..LINKS }));
+    let mut pool = pool(two_cards(LinkProfile { count: 1, ..LINKS }));
     pool.card(0).attach(source(HOME_ROW, 20)).expect("valid");
     pool.run_for(50 * US);
     let mut waited = 0;
@@ -497,7 +497,7 @@ fn commits_wait_for_packets_that_are_away_and_no_packet_sees_two_versions() {
 
 #[test]
 fn a_commit_ends_although_packets_that_are_away_never_come_back() {
-    let mut pool = pool(two_cards(CardLinks { count: 1, ..LINKS }));
+    let mut pool = pool(two_cards(LinkProfile { count: 1, ..LINKS }));
     pool.card(0).attach(source(HOME_ROW, 10).at_most(50)).expect("valid");
     pool.cut(0, 1, true);
     pool.run_for(100 * US);
@@ -731,8 +731,8 @@ fn cards_that_cannot_be_connected_are_refused_with_the_reason() {
         let profile = CardProfile { links, ..rig::profile() };
         SimCard::new(profile, 1).expect("valid")
     };
-    let one = CardLinks { count: 1, ..LINKS };
-    let of = |cards: &[Option<CardLinks>]| {
+    let one = LinkProfile { count: 1, ..LINKS };
+    let of = |cards: &[Option<LinkProfile>]| {
         let cards = cards.iter().map(|links| sim(*links)).collect();
         CardPool::new(cards, PoolShape::Ring).map(|_| ())
     };
@@ -743,10 +743,10 @@ fn cards_that_cannot_be_connected_are_refused_with_the_reason() {
     assert_eq!(of(&[Some(one), Some(LINKS)]), links(1, 7, 2));
     assert_eq!(of(&[Some(one); 2]), Ok(()));
     let wrong = [
-        (CardLinks { count: 0, ..LINKS }, "links.count"),
-        (CardLinks { count: 17, ..LINKS }, "links.count"),
-        (CardLinks { capacity: Bandwidth::ZERO, ..LINKS }, "links.capacity"),
-        (CardLinks { latency_nanos: 0, ..LINKS }, "links.latency_nanos"),
+        (LinkProfile { count: 0, ..LINKS }, "links.count"),
+        (LinkProfile { count: 17, ..LINKS }, "links.count"),
+        (LinkProfile { capacity: Bandwidth::ZERO, ..LINKS }, "links.capacity"),
+        (LinkProfile { latency_nanos: 0, ..LINKS }, "links.latency_nanos"),
     ];
     for (links, key) in wrong {
         let profile = CardProfile { links: Some(links), ..rig::profile() };

@@ -9,9 +9,9 @@ use snic_domain::limits::{
     NT_MEMORY_BYTES_PER_PACKET_MAX, NT_STATE_MAX, REGIONS_MAX, SAVE_UNIT, TENANT_WEIGHT_MAX,
 };
 use snic_domain::{
-    Area, Bandwidth, ByteSize, CardLinks, CardModel, CardProfile, Cycles, Dag, DagName, DagSpec,
-    Edge, FormPreference, InvalidDag, MemoryTraffic, Node, NtType, NtTypeId, PacketSizes, Quota,
-    RegionKind, RegionPass, RegionProfile, SaveArea, Tenant,
+    Area, Bandwidth, ByteSize, CardModel, CardProfile, Cycles, Dag, DagName, DagSpec, Edge,
+    FormPreference, InvalidDag, LinkProfile, MemoryTraffic, Node, NtType, NtTypeId, PacketSizes,
+    Quota, RegionKind, RegionPass, RegionProfile, SaveArea, Tenant,
 };
 use toml::Spanned;
 
@@ -105,13 +105,13 @@ fn card(at: &TableContext<'_>, raw: RawCard) -> Checked<CardProfile> {
 }
 
 /// The links to other cards, where the file has some.
-fn links(at: &TableContext<'_>, raw: &Option<RawLinks>) -> Checked<Option<CardLinks>> {
+fn links(at: &TableContext<'_>, raw: &Option<RawLinks>) -> Checked<Option<LinkProfile>> {
     let Some(RawLinks { count, capacity_bps, latency_nanos }) = raw else { return Ok(None) };
     let is_some = (1..=LINKS_MAX).contains(&usize::from(*count.get_ref()));
     let allowed = format_args!("1 to {LINKS_MAX} are; leave the links out where there are none");
     at.ensure("links.count", count, is_some, allowed)?;
     at.positive("links.latency_nanos", latency_nanos)?;
-    Ok(Some(CardLinks {
+    Ok(Some(LinkProfile {
         count: *count.get_ref(),
         capacity: at.bandwidth("links.capacity_bps", capacity_bps)?,
         latency_nanos: *latency_nanos.get_ref(),

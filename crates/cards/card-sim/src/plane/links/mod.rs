@@ -60,7 +60,7 @@ struct LinkQueue {
 #[derive(Debug)]
 struct LinkPort {
     meter: Meter,
-    /// By the row of the DAG, and whose turn it is.
+    /// Queues by the row of the DAG, and whose turn it is.
     queues: BTreeMap<u16, LinkQueue>,
     turns: VecDeque<u16>,
     /// Words without packets, which go before all others.
@@ -82,7 +82,7 @@ impl LinkPort {
         queue.due += if is_promised { i64::from(bytes) } else { 0 };
     }
 
-    /// What goes next.
+    /// Takes what goes next.
     fn pop(&mut self) -> Option<Job> {
         let is_due = |row: &u16| self.queues.get(row).is_some_and(|queue| queue.due > 0);
         let turn = self.turns.iter().position(is_due).unwrap_or(0);
