@@ -205,8 +205,8 @@ impl CardPool {
     /// # Errors
     /// As [`SimCard::check`], with the card's place.
     pub fn check(&self) -> Result<(), String> {
-        let all = self.cards.iter().enumerate();
-        all.map(|(at, card)| card.check().map_err(|what| format!("card {at}: {what}"))).collect()
+        let mut all = self.cards.iter().enumerate();
+        all.try_for_each(|(at, card)| card.check().map_err(|what| format!("card {at}: {what}")))
     }
 
     /// The cables from one card to another, the last one first. Those that go round have the numbers of the cards that they

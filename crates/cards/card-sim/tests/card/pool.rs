@@ -696,10 +696,10 @@ fn traffic_that_passes_takes_bandwidth_of_the_cables_between() {
 fn packets_are_conserved_on_each_card_whatever_happens_to_cables() {
     let mut rigs: Vec<Rig> = (0..3).map(|_| card(LINKS)).collect();
     rigs.iter_mut().for_each(|rig| rig.load(0, &[(20, 30)]));
-    for from in 0..3usize {
+    for home in &mut rigs {
         // To the next card.
-        let stages = rigs[from].dag(HOME_ROW, &[&[&[(0, 1, 1)]], &[&[(0, 1, 1)]]]);
-        put_on_link(&mut rigs[from], stages[1], 0);
+        let stages = home.dag(HOME_ROW, &[&[&[(0, 1, 1)]], &[&[(0, 1, 1)]]]);
+        put_on_link(home, stages[1], 0);
     }
     for rig in &mut rigs {
         serve_guest(rig, 1, 0);
