@@ -28,6 +28,7 @@ package snic_map_pkg;
     localparam address_t REGION_COUNT = 22'h10c;
     localparam address_t IDCODE = 22'h110;
     localparam address_t BOOT_ID = 22'h114;
+    localparam address_t LINK_COUNT = 22'h118;
     localparam address_t TABLE_VERSION = 22'h120;
     localparam address_t COMMIT = 22'h124;
     localparam address_t ABORT = 22'h128;
@@ -69,6 +70,8 @@ package snic_map_pkg;
     localparam word_t COMMIT_IDLE = 32'h0;
     localparam word_t COMMIT_BUSY = 32'h1;
     localparam word_t COMMIT_REFUSED = 32'h2;
+    localparam word_t COMMIT_NO_LINK = 32'h3;
+    localparam word_t CAPABILITY_LINKS = 32'h100;
     localparam word_t REGION_EMPTY = 32'h0;
     localparam word_t REGION_LOADING = 32'h1;
     localparam word_t REGION_LOADED = 32'h2;
@@ -142,7 +145,7 @@ package snic_map_pkg;
     function automatic int unsigned table_kept(input int unsigned table_number);
         case (table_number)
             0: return 2047;
-            1: return 31;
+            1: return 63;
             2: return 15;
             3: return 3;
             4: return 3;
@@ -170,6 +173,12 @@ package snic_map_pkg;
     localparam int unsigned DAG_PAYLOAD_BITS = 1;
     localparam int unsigned DAG_CONFIGURATION_LOW = 128;
     localparam int unsigned DAG_CONFIGURATION_BITS = 32;
+    localparam int unsigned DAG_IS_GUEST_LOW = 127;
+    localparam int unsigned DAG_IS_GUEST_BITS = 1;
+    localparam int unsigned DAG_LINK_LOW = 112;
+    localparam int unsigned DAG_LINK_BITS = 8;
+    localparam int unsigned DAG_HOME_UID_LOW = 160;
+    localparam int unsigned DAG_HOME_UID_BITS = 32;
     localparam int unsigned STAGE_JOIN_MASK_LOW = 8;
     localparam int unsigned STAGE_JOIN_MASK_BITS = 4;
     localparam int unsigned STAGE_NEXT_LOW = 96;
@@ -186,6 +195,12 @@ package snic_map_pkg;
     localparam int unsigned INSTANCE_REGION_BITS = 8;
     localparam int unsigned INSTANCE_USED_LOW = 8;
     localparam int unsigned INSTANCE_USED_BITS = 8;
+    localparam int unsigned INSTANCE_ON_LINK_LOW = 30;
+    localparam int unsigned INSTANCE_ON_LINK_BITS = 1;
+    localparam int unsigned INSTANCE_LINK_LOW = 0;
+    localparam int unsigned INSTANCE_LINK_BITS = 8;
+    localparam int unsigned INSTANCE_ENTRY_LOW = 16;
+    localparam int unsigned INSTANCE_ENTRY_BITS = 10;
     localparam int unsigned INSTANCE_WEIGHT_LOW = 32;
     localparam int unsigned INSTANCE_WEIGHT_BITS = 32;
     localparam int unsigned CREDIT_FIRST_LOW = 0;
@@ -211,17 +226,33 @@ package snic_map_pkg;
             || (at >= 22'hc0 && at <= 22'hdb)
             || (at >= 22'he0 && at <= 22'he3)
             || (at >= 22'hf0 && at <= 22'hf3)
-            || (at >= 22'h100 && at <= 22'h117)
+            || (at >= 22'h100 && at <= 22'h11b)
             || (at >= 22'h120 && at <= 22'h133))
             known = 1'b1;
         if (at >= 22'h1000 && at <= 22'h2fff)
             known = at[7:0] <= 8'hb
             || at[7:0] >= 8'h10;
-        if (at >= 22'h3ff8 && at <= 22'h405f)
+        if (at >= 22'h3ff8 && at <= 22'h4077)
             known = 1'b1;
         if (at >= 22'h5000 && at <= 22'h57ff)
             known = at[5:0] <= 6'h23;
-        if ((at >= 22'h8000 && at <= 22'h8fff)
+        if ((at >= 22'h5800 && at <= 22'h582f)
+            || (at >= 22'h5840 && at <= 22'h586f)
+            || (at >= 22'h5880 && at <= 22'h58af)
+            || (at >= 22'h58c0 && at <= 22'h58ef)
+            || (at >= 22'h5900 && at <= 22'h592f)
+            || (at >= 22'h5940 && at <= 22'h596f)
+            || (at >= 22'h5980 && at <= 22'h59af)
+            || (at >= 22'h59c0 && at <= 22'h59ef)
+            || (at >= 22'h5a00 && at <= 22'h5a2f)
+            || (at >= 22'h5a40 && at <= 22'h5a6f)
+            || (at >= 22'h5a80 && at <= 22'h5aaf)
+            || (at >= 22'h5ac0 && at <= 22'h5aef)
+            || (at >= 22'h5b00 && at <= 22'h5b2f)
+            || (at >= 22'h5b40 && at <= 22'h5b6f)
+            || (at >= 22'h5b80 && at <= 22'h5baf)
+            || (at >= 22'h5bc0 && at <= 22'h5bef)
+            || (at >= 22'h8000 && at <= 22'h8fff)
             || (at >= 22'h10000 && at <= 22'h17fff)
             || (at >= 22'h20000 && at <= 22'h63fff)
             || (at >= 22'h80000 && at <= 22'hf08ff)

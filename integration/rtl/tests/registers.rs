@@ -262,7 +262,7 @@ fn a_transfer_to_the_host_keeps_to_its_buffer() {
         assert!(filled[5..end].iter().all(|word| *word == 0), "{words}");
         assert!(filled[end..].iter().all(|word| *word == 0xeeee_eeee), "{words}");
     }
-    for wrong in [[BOOT_ID + 4, 1, 0], [MAGIC + 2, 1, 0], [1 << 22, 1, 0], [END - 4, 2, 0]] {
+    for wrong in [[LINK_COUNT + 4, 1, 0], [MAGIC + 2, 1, 0], [1 << 22, 1, 0], [END - 4, 2, 0]] {
         let mut records = wrong.to_vec();
         records.extend([0; 4]);
         assert_eq!(card.bulk(BULK_TO_HOST, &records), Ok(BULK_REFUSED), "{wrong:x?}");

@@ -157,6 +157,7 @@ fn profile(rng: &mut ChaCha8Rng) -> CardProfile {
         save_area: SaveArea::default(),
         regions,
         processors: Vec::new(),
+        links: None,
     }
 }
 

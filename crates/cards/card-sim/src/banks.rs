@@ -9,7 +9,9 @@
 //! While a commit is busy, the shadow bank is the one that old packets still read, or that rows are copied to: what the
 //! host writes then is ignored. An abort copies rows in the same way, and is as busy meanwhile.
 
-use snic_tables::{BANK_WORDS, DropCause, RowCodec, RowKey};
+use snic_tables::{
+    BANK_WORDS, DagRow, DropCause, InstancePlace, InstanceRow, RowCodec, RowKey, Table,
+};
 
 use crate::decoded::{Decoded, decode, row_of_word};
 
@@ -65,6 +67,8 @@ pub(crate) enum CommitState {
     Idle,
     Busy,
     Refused,
+    /// A row named a link that is not there.
+    NoLink,
 }
 
 #[derive(Debug)]
@@ -77,13 +81,23 @@ pub(crate) struct Banks {
     committed: Option<Vec<RowKey>>,
     /// The cycle from which on rows are no longer being copied.
     copied_at: u64,
+    /// Links of the card.
+    links: u8,
     /// The commit under way never ends.
     hangs: bool,
-    refused: bool,
+    /// Why the last commit was refused.
+    refused: Option<CommitState>,
 }
 
 impl Default for Banks {
     fn default() -> Self {
+        Self::with_links(0)
+    }
+}
+
+impl Banks {
+    /// Banks of a card with so many links to other cards.
+    pub(crate) fn with_links(links: u8) -> Self {
         let contents = || Contents {
             words: vec![0; BANK_WORDS].into(),
             decoded: Decoded::default(),
@@ -96,8 +110,9 @@ impl Default for Banks {
             written: RowSet::new(),
             committed: None,
             copied_at: 0,
+            links,
             hangs: false,
-            refused: false,
+            refused: None,
         }
     }
 }
@@ -128,8 +143,8 @@ impl Banks {
     pub(crate) const fn state(&self, now: u64) -> CommitState {
         match (self.is_busy(now), self.refused) {
             (true, _) => CommitState::Busy,
-            (false, true) => CommitState::Refused,
-            (false, false) => CommitState::Idle,
+            (false, Some(why)) => why,
+            (false, None) => CommitState::Idle,
         }
     }
 
@@ -159,7 +174,7 @@ impl Banks {
         if is_free {
             let rows = self.written.take();
             self.copy_to_shadow(now, &rows);
-            self.refused = false;
+            self.refused = None;
         }
         is_free
     }
@@ -169,10 +184,14 @@ impl Banks {
     pub(crate) fn commit(&mut self, now: u64, version: u32, hangs: bool) -> Option<Vec<RowKey>> {
         let next = self.contents[self.active].version.wrapping_add(1);
         if self.is_busy(now) || version != next {
-            self.refused = true;
+            self.refused = Some(CommitState::Refused);
             return None;
         }
-        self.refused = false;
+        if self.names_other_link() {
+            self.refused = Some(CommitState::NoLink);
+            return None;
+        }
+        self.refused = None;
         let rows = self.written.take();
         self.active ^= 1;
         let bank = &mut self.contents[self.active];
@@ -182,6 +201,20 @@ impl Banks {
         self.hangs = hangs;
         self.finish_commit(now);
         Some(rows)
+    }
+
+    /// Whether a row that was written names a link that the card does not have.
+    fn names_other_link(&self) -> bool {
+        let words = &self.contents[self.active ^ 1].words;
+        let link = |key: &RowKey| match key.table {
+            Table::Instance => match decode::<InstanceRow>(words, *key)?.place {
+                InstancePlace::Link { link, .. } => Some(link),
+                InstancePlace::Region { .. } => None,
+            },
+            Table::Dag => Some(decode::<DagRow>(words, *key)?.guest?.link),
+            _ => None,
+        };
+        self.written.rows.iter().filter_map(link).any(|link| link >= self.links)
     }
 
     fn finish_commit(&mut self, now: u64) {
@@ -254,7 +287,7 @@ impl Banks {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use snic_tables::{ChainRow, RateLimiterRow, Steering, Table};
+    use snic_tables::{ChainRow, RateLimiterRow, Steering};
 
     use super::*;
 

@@ -128,6 +128,24 @@ pub trait Frames: Any + Send + fmt::Debug {
         Preparation::Ready
     }
 
+    /// Bytes of a frame that goes to another card. It is still held, until it comes back or is no more.
+    fn lend(&mut self, _frame: FrameId) -> Arc<[u8]> {
+        Arc::default()
+    }
+
+    /// A frame is back from another card with these bytes.
+    fn replace(&mut self, _frame: FrameId, _bytes: &Arc<[u8]>) {}
+
+    /// A frame of another card is here with these bytes; `None` where the card's packets have no bytes.
+    fn receive(&mut self, _bytes: &Arc<[u8]>) -> Option<FrameId> {
+        None
+    }
+
+    /// Bytes of another card's frame that goes back, and is no longer held.
+    fn send_back(&mut self, _frame: FrameId) -> Arc<[u8]> {
+        Arc::default()
+    }
+
     /// A region holds nothing any more.
     fn emptied(&mut self, _region: u8) {}
 

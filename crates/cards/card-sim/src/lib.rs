@@ -32,11 +32,14 @@ mod frame;
 mod frames;
 mod histogram;
 mod latency;
+mod linked;
+mod links;
 mod load;
 mod measurement;
 mod memory;
 mod nt;
 mod plane;
+mod pool;
 mod processors;
 mod profile;
 mod region;
@@ -58,9 +61,14 @@ pub use faults::Faults;
 pub use frame::{FRAME_BYTES_MAX, FRAME_BYTES_MIN};
 pub use frames::{FrameAtNt, FrameId, Frames, MadeFrame, NtOutcome, Preparation, Sighting};
 pub use histogram::Latency;
+pub use links::{
+    LINK_DESCRIPTOR_BYTES, LINK_NOTICE_BYTES, LinkCounters, LinkDescriptor, LinkFrame, LinkMessage,
+    SentFrame,
+};
 pub use load::LoadMeter;
 pub use measurement::{DagMeasurement, Measurements};
 pub use plane::{BucketLimit, BucketState, MemoryAccess, PlaneOptions, RegionPace, ShaperMemory};
+pub use pool::{CableLosses, CardPool, InvalidPool, PoolShape};
 pub use profile::InvalidProfile;
 pub use shared::{HeldClock, SharedLoad, SharedSimCard};
 pub use trace::{PacketOutcome, PacketRecord};

@@ -1,6 +1,6 @@
 //! Profiles that no card can have.
 
-use snic_domain::limits::REGIONS_MAX;
+use snic_domain::limits::{LINKS_MAX, REGIONS_MAX};
 use snic_domain::{ByteSize, CardProfile};
 
 use crate::frame::FRAME_BYTES_MAX;
@@ -64,6 +64,18 @@ pub(crate) fn check(profile: &CardProfile) -> Result<(), InvalidProfile> {
             p.regions.len().to_string(),
             "must be 1 to 32, or none where it has processors: the crossbar has no port for another",
         );
+    }
+    if let Some(links) = p.links {
+        if !(1..=LINKS_MAX).contains(&usize::from(links.count)) {
+            return wrong("links.count", links.count.to_string(), "must be 1 to 16, or no links");
+        }
+        if links.capacity.get() < 1_000 {
+            let reason = "a link must pass at least 1 kbit/s";
+            return wrong("links.capacity", links.capacity.to_string(), reason);
+        }
+        if links.latency_nanos == 0 {
+            return wrong("links.latency_nanos", "0".into(), "a frame takes some time");
+        }
     }
     Ok(())
 }

@@ -85,6 +85,10 @@ impl SimCard {
         if let Some([value]) = self.bank_words(at, 1) {
             return Some(*value);
         }
+        if at >= LINKS && is_register(at) && at < WINDOW {
+            let offset = at - LINKS;
+            return Some(self.link_value((offset / LINK_PAGE) as u8, offset % LINK_PAGE));
+        }
         if let Some((number, register)) = page(at, STATES, STATE_PAGE) {
             return is_register(at).then(|| self.state_value(number, register));
         }
@@ -112,11 +116,13 @@ impl SimCard {
             REGION_COUNT => self.plane.regions.len() as u32,
             IDCODE => self.profile.idcode,
             BOOT_ID => self.boot_id,
+            LINK_COUNT => self.plane.links.count().into(),
             TABLE_VERSION => banks.version(banks.active()),
             COMMIT_STATUS => match banks.state(self.plane.now) {
                 CommitState::Idle => COMMIT_IDLE,
                 CommitState::Busy => COMMIT_BUSY,
                 CommitState::Refused => COMMIT_REFUSED,
+                CommitState::NoLink => COMMIT_NO_LINK,
             },
             COMMIT_WAITS => self.plane.commit_waits(),
             COMMIT | ABORT | LOAD_START => 0,
@@ -135,10 +141,26 @@ impl SimCard {
         })
     }
 
-    const fn capabilities(&self) -> u32 {
+    fn capabilities(&self) -> u32 {
         let way = if self.windows.is_some() { CAPABILITY_WINDOWS } else { CAPABILITY_CONFIGURE };
         let bytes = if self.plane.has_frames() { CAPABILITY_PASS_THROUGH } else { 0 };
-        CAPABILITIES_KEPT | way | bytes
+        let links = if self.plane.links.count() > 0 { CAPABILITY_LINKS } else { 0 };
+        CAPABILITIES_KEPT | way | bytes | links
+    }
+
+    /// A register of a link's page; pages of links that the card does not have read as zero.
+    fn link_value(&self, number: u8, register: Address) -> u32 {
+        let counters = self.plane.links.counters(number);
+        let value = match register & !4 {
+            LINK_FRAMES_OUT => counters.frames_out,
+            LINK_BYTES_OUT => counters.bytes_out,
+            LINK_FRAMES_IN => counters.frames_in,
+            LINK_REFUSED => counters.refused,
+            LINK_STRAY => counters.stray,
+            LINK_AWAY => counters.away,
+            _ => 0,
+        };
+        half(value, register)
     }
 
     fn state_value(&self, number: u8, register: Address) -> u32 {

@@ -5,7 +5,7 @@
 //! would get all the large ones where large and small ones alternate, as data and acknowledgements do, and more than it
 //! serves.
 
-use snic_tables::{ChainRow, DropCause, InstanceRow, RowKey, Steering, Table};
+use snic_tables::{ChainRow, DropCause, InstancePlace, InstanceRow, RowKey, Steering, Table};
 
 use crate::decoded::Decoded;
 
@@ -38,14 +38,14 @@ impl InstanceSelector {
     }
 
     /// The instance of `chain` that gets a packet of `bytes`; where the chain is steered by it,
-    /// `load` says how much a region has to do.
+    /// `load` says how much there is to do.
     #[inline]
     pub(crate) fn choose(
         &mut self,
         rows: &Decoded,
         chain: u16,
         bytes: u32,
-        load: impl Fn(u8) -> u64,
+        load: impl Fn(InstancePlace) -> u64,
     ) -> Result<u16, DropCause> {
         let row = rows.chains.get(usize::from(chain)).copied().flatten();
         let row = row.ok_or(DropCause::NoInstance)?;
@@ -88,11 +88,10 @@ fn weight(row: &InstanceRow) -> u32 {
 fn least_loaded(
     rows: &Decoded,
     all: std::ops::Range<usize>,
-    load: impl Fn(u8) -> u64,
+    load: impl Fn(InstancePlace) -> u64,
 ) -> Option<u16> {
     let usable = |at: &usize| rows.instances[*at].as_ref().is_some_and(|row| weight(row) > 0);
-    let load_of =
-        |at: &usize| rows.instances[*at].as_ref().map_or(u64::MAX, |row| load(row.region));
+    let load_of = |at: &usize| rows.instances[*at].as_ref().map_or(u64::MAX, |row| load(row.place));
     all.filter(usable).min_by_key(load_of).map(|at| at as u16)
 }
 
@@ -113,7 +112,7 @@ mod tests {
         ChainRow { first_instance, instances: instances as u16, steering: Steering::RoundRobin }
     }
 
-    fn idle(_: u8) -> u64 {
+    fn idle(_: InstancePlace) -> u64 {
         0
     }
 
@@ -121,7 +120,7 @@ mod tests {
         let mut rows = Decoded::default();
         rows.chains[5] = Some(chain(10, weights.len()));
         for (at, &weight_kbps) in weights.iter().enumerate() {
-            rows.instances[10 + at] = Some(InstanceRow { region: 0, used_mask: 1, weight_kbps });
+            rows.instances[10 + at] = Some(InstanceRow::in_region(0, 1, weight_kbps));
         }
         rows
     }
@@ -168,12 +167,15 @@ mod tests {
         let mut rows = rows(&[5, 5, 0, 5]);
         for (at, region) in [(10, 3), (11, 1), (12, 0), (13, 1)] {
             let row = rows.instances[at].expect("made above");
-            rows.instances[at] = Some(InstanceRow { region, ..row });
+            rows.instances[at] = Some(InstanceRow::in_region(region, 1, row.weight_kbps));
         }
         let by_load = ChainRow { steering: Steering::LeastLoaded, ..chain(10, 4) };
         rows.chains[5] = Some(by_load);
         let mut spread = InstanceSelector::default();
-        let load = |region: u8| [0, 700, 0, 900][usize::from(region)];
+        let load = |place| match place {
+            InstancePlace::Region { region, .. } => [0, 700, 0, 900][usize::from(region)],
+            InstancePlace::Link { .. } => 0,
+        };
         let chosen: Vec<_> = (0..3).map(|_| spread.choose(&rows, 5, 64, load)).collect();
         assert_eq!(chosen, [Ok(11); 3], "of equals the first, and none without a weight");
         assert_eq!(spread.choose(&rows, 5, 64, |_| 7), Ok(10));

@@ -56,6 +56,17 @@ pub(crate) enum Event {
     Out { packet: u32 },
     /// The egress port is free for a packet that waits.
     EgressFree,
+    /// The scheduler is done with a packet that goes to another card.
+    Cross { away: u32 },
+    /// The port of a link is free for what waits.
+    LinkFree { link: u8 },
+    /// A frame from another card is in.
+    LinkIn {
+        /// Its number.
+        arrival: u32,
+    },
+    /// A packet may have been away for too long.
+    Overdue,
     /// The last word of a bitstream went through the configuration port.
     LoadEnds {
         /// Number of the load, so that an event of one that was aborted is none.

@@ -6,7 +6,7 @@ use snic_ports::packets::{FlowTableUse, PortTraffic, SeenPackets};
 use snic_ports::remote::Run;
 
 /// The version of this protocol: a daemon and a card process of different versions do not talk.
-pub(crate) const VERSION: u32 = 7;
+pub(crate) const VERSION: u32 = 8;
 
 /// Request to the card process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -426,6 +426,7 @@ mod tests {
                 rate_limiter: 0,
                 payload: false,
                 configuration: configuration.as_ref().map_or(0, DagConfiguration::tag),
+                guest: None,
             };
             self.tasks.row_is(self.now, &row, configuration.as_ref().map(DagConfiguration::bytes));
         }

@@ -76,6 +76,7 @@ fn profile() -> CardProfile {
         save_area: SaveArea { bytes: ByteSize::ZERO, bytes_per_second: 1 },
         regions: vec![region; REGIONS],
         processors: Vec::new(),
+        links: None,
     }
 }
 

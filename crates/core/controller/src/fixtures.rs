@@ -51,6 +51,7 @@ pub(crate) fn profile(regions: usize) -> CardProfile {
         save_area: SaveArea { bytes: ByteSize::ZERO, bytes_per_second: 1 },
         regions: vec![region; regions],
         processors: Vec::new(),
+        links: None,
     }
 }
 

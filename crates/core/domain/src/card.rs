@@ -63,6 +63,21 @@ pub struct CardProfile {
     /// Processors that run NTs as programs; none on an FPGA card.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processors: Vec<ProcessorProfile>,
+    /// Links to other cards; `None` where it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub links: Option<LinkProfile>,
+}
+
+/// Links of a card to other cards, all alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkProfile {
+    /// Number of them: from one to [`crate::limits::LINKS_MAX`].
+    pub count: u8,
+    /// Capacity of each, for one direction.
+    pub capacity: Bandwidth,
+    /// From the last bit of a frame out of this card to its last bit into the next thing on its way, in nanoseconds.
+    pub latency_nanos: u32,
 }
 
 /// Cost of one pass through a region at its port, and largest number of packets under way to its NTs.
@@ -157,6 +172,17 @@ pub enum RegionState {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn links_are_stored_as_they_are_and_refuse_an_unknown_key() {
+        let links =
+            LinkProfile { count: 7, capacity: Bandwidth::from_gbps(100), latency_nanos: 450 };
+        let text = serde_json::to_string(&links).expect("encodes");
+        assert_eq!(serde_json::from_str::<LinkProfile>(&text).expect("as written"), links);
+        let other = text.replace("count", "number");
+        let error = serde_json::from_str::<LinkProfile>(&other).expect_err("number is no key");
+        assert!(error.to_string().contains("number"), "{error}");
+    }
 
     #[test]
     fn a_profile_refuses_an_unknown_key() {

@@ -43,7 +43,7 @@ pub use binding::{
 pub use budget::{BudgetAction, BudgetLevel, BudgetPolicy, MonthBudget};
 pub use build::UnfitImage;
 pub use caller::Caller;
-pub use card::{CardProfile, RegionPass, RegionProfile, RegionState, SaveArea};
+pub use card::{CardProfile, LinkProfile, RegionPass, RegionProfile, RegionState, SaveArea};
 pub use chain_identity::{ChainIdentity, ChainMismatch, InvalidChainIdentity, ReportedChain};
 pub use condition::{Condition, ConditionStatus, ConditionType, DagState};
 pub use configuration::{IdleTask, NtConfiguration};

@@ -33,6 +33,8 @@ pub const PACKET_WEIGHT_MAX: u32 = 1_000;
 pub const CREDITS_MAX: u8 = 127;
 /// Most regions of a card: the region table's rows and the crossbar's ports.
 pub const REGIONS_MAX: usize = 32;
+/// Most links of a card to other cards: their pages of registers.
+pub const LINKS_MAX: usize = 16;
 /// Most NTs of a physical chain: the used mask and the credit table have eight columns.
 pub const CHAIN_SLOTS_MAX: usize = 8;
 /// Rows of the DAG table, and so most DAGs of a card: a UID has ten bits for the row.

@@ -68,6 +68,7 @@ fn profile() -> CardProfile {
         save_area: SaveArea::default(),
         regions: vec![region; REGIONS.into()],
         processors: Vec::new(),
+        links: None,
     }
 }
 

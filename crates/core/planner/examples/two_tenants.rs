@@ -138,5 +138,6 @@ fn profile() -> Result<CardProfile, Box<dyn Error>> {
         save_area: SaveArea::default(),
         regions: vec![region; 2],
         processors: Vec::new(),
+        links: None,
     })
 }

@@ -581,6 +581,7 @@ pub(crate) mod tests {
                 bitstream_max: ByteSize::from_mib(1),
             }],
             processors: Vec::new(),
+            links: None,
         }
     }
 

@@ -52,7 +52,7 @@ mod cause {
     #[allow(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
     pub(super) fn serialize<S: Serializer>(cause: &DropCause, to: S) -> Result<S::Ok, S::Error> {
         let at = DropCause::ALL.iter().position(|known| known == cause);
-        // There are ten.
+        // There are thirteen.
         to.serialize_u8(at.map_or(u8::MAX, |at| at as u8))
     }
 

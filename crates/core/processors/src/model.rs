@@ -307,6 +307,7 @@ impl NicModel {
             save_area: SaveArea::default(),
             regions: Vec::new(),
             processors: self.processors.iter().filter_map(processor).collect(),
+            links: None,
         })
         .filter(|profile| !profile.processors.is_empty())
     }

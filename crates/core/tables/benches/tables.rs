@@ -31,11 +31,8 @@ fn write_dag(image: &mut TableImage, number: u16, rate_kbps: u32) -> [RowKey; 11
     };
     let end =
         StageRow { chains: [chain(2), NONE, NONE, NONE], join_mask: 0, next: NONE, last: true };
-    let serve = |i: usize| InstanceRow {
-        region: ((usize::from(number) + i) % 32) as u8,
-        used_mask: 0b11,
-        weight_kbps: rate_kbps,
-    };
+    let serve =
+        |i: usize| InstanceRow::in_region(((usize::from(number) + i) % 32) as u8, 0b11, rate_kbps);
     let steering = Steering::RoundRobin;
     let lead = |i: usize, instances| ChainRow { first_instance: instance(i), instances, steering };
     let dag = DagRow {
@@ -46,6 +43,7 @@ fn write_dag(image: &mut TableImage, number: u16, rate_kbps: u32) -> [RowKey; 11
         rate_limiter: number,
         payload: false,
         configuration: 0,
+        guest: None,
     };
     let limit = RateLimiterRow {
         rate_kbps,

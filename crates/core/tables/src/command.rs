@@ -251,6 +251,9 @@ pub enum ProgramFailure {
         /// The card's active version.
         active: u32,
     },
+    /// A row names a link to another card that this one does not have.
+    #[error("the card refused the commit: a row names a link that it does not have")]
+    NoLink,
     /// Packets under way did not finish in time.
     #[error("packets of the old table version are still in flight after {0:?}")]
     DrainTimeout(Duration),

@@ -23,11 +23,17 @@ pub enum DropCause {
     ByNt,
     /// An NT consumed it, for example an acknowledgement: nothing is lost.
     UsedUp,
+    /// The link to the card with its chain had no room for it: of those that wait and those that are away.
+    LinkFull,
+    /// It went to another card and did not come back in time.
+    LinkLost,
+    /// It came over a link, and this card serves nobody there whose packet it can be.
+    NoGuest,
 }
 
 impl DropCause {
     /// All causes, in the order of the counters.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::Unclassified,
         Self::StaleUid,
         Self::RateLimited,
@@ -38,7 +44,13 @@ impl DropCause {
         Self::MemoryFault,
         Self::ByNt,
         Self::UsedUp,
+        Self::LinkFull,
+        Self::LinkLost,
+        Self::NoGuest,
     ];
+
+    /// Number of causes, the first of [`DropCause::ALL`], that every card counts; cards with links count the others, too.
+    pub const OF_ALL_CARDS: usize = 10;
 
     /// Whether it is a fault of the control plane; it must never happen.
     pub const fn is_error(self) -> bool {

@@ -93,7 +93,7 @@ impl Table {
     pub const fn kept_words(self) -> u16 {
         match self {
             Self::Classifier => 0x07ff,
-            Self::Dag => 0x001f,
+            Self::Dag => 0x003f,
             Self::Stage | Self::RateLimiter => 0x000f,
             Self::Chain | Self::Instance | Self::Credit => 0x0003,
             Self::Region => 0x0ff3,

@@ -41,9 +41,9 @@ pub use image::{TableDelta, TableImage};
 pub use latency::{LatencyReading, LatencySample, NtTime, PathPart, SAMPLED_NTS_MAX, is_sampled};
 pub use layout::{BANK_WORDS, ROW_WORDS_MAX, RowKey, Table};
 pub use rows::{
-    ChainRow, ClassifierRow, CreditReservation, CreditRow, DagRow, InstanceRow, InvalidRow, NONE,
-    PACKETS_MARGIN, PROMISE_DEPTH, PageRow, RateLimiterRow, RegionRow, RowCodec, StageRow,
-    Steering,
+    ChainRow, ClassifierRow, CreditReservation, CreditRow, DagRow, Guest, InstancePlace,
+    InstanceRow, InvalidRow, NONE, PACKETS_MARGIN, PROMISE_DEPTH, PageRow, RateLimiterRow,
+    RegionRow, RowCodec, StageRow, Steering,
 };
 pub use windows::{
     ConfigurationInForce, UnconfiguredNt, WindowChanges, WindowErasure, WindowSlot, WindowWrite,

@@ -7,6 +7,7 @@
 //! 0x00_1000  regions     32 pages of 256 bytes
 //! 0x00_4000  counters    packets, drops by cause, errors
 //! 0x00_5000  states      32 pages of 64 bytes: how a region's wrapper saves and restores state
+//! 0x00_5800  links       16 pages of 64 bytes: frames to other cards and from them
 //! 0x00_8000  NT window   the 4 KiB of one NT's own registers: of the one that WINDOW_SELECT names
 //! 0x01_0000  DAG load    1024 rows of 32 bytes: intended and served, by the row of the DAG
 //! 0x02_0000  DAG drops   1024 rows of 128 bytes: drops by cause, by the row of the DAG
@@ -16,7 +17,7 @@
 //! 0x10_0000  shadow bank read and write
 //! ```
 
-use snic_domain::limits::{CHAIN_SLOTS_MAX, DAG_ROWS, REGIONS_MAX};
+use snic_domain::limits::{CHAIN_SLOTS_MAX, DAG_ROWS, LINKS_MAX, REGIONS_MAX};
 
 use crate::drop_cause::DropCause;
 use crate::layout::{BANK_WORDS, RowKey};
@@ -166,6 +167,9 @@ pub const CAPABILITY_LATENCY: u32 = 64;
 /// NTs have windows, by which they take configurations: [`WINDOW_SELECT`]. A shell that takes configurations itself has
 /// [`CAPABILITY_CONFIGURE`] instead.
 pub const CAPABILITY_WINDOWS: u32 = 128;
+/// Instances of chains may be on other cards: [`LINK_COUNT`] is not zero. A host writes rows that name a link, or a guest, to no other
+/// card; drops that only links cause are counted by these cards alone.
+pub const CAPABILITY_LINKS: u32 = 256;
 /// Number of regions of the card.
 pub const REGION_COUNT: Address = 0x10c;
 /// JTAG id of the part.
@@ -173,6 +177,8 @@ pub const IDCODE: Address = 0x110;
 /// A random number drawn at power-up: it differs after the card lost its state. A card that cannot draw one reads as zero
 /// until the host writes one, once; what is written to any other number is ignored.
 pub const BOOT_ID: Address = 0x114;
+/// Number of links to other cards, at most [`LINKS_MAX`]; zero without [`CAPABILITY_LINKS`].
+pub const LINK_COUNT: Address = 0x118;
 
 /// Version of the active bank.
 pub const TABLE_VERSION: Address = 0x120;
@@ -191,6 +197,8 @@ pub const COMMIT_IDLE: u32 = 0;
 pub const COMMIT_BUSY: u32 = 1;
 /// The last commit named a version that is not the next one.
 pub const COMMIT_REFUSED: u32 = 2;
+/// A row of the last commit names a link that the card does not have: an instance's or a guest's. The banks are as they were.
+pub const COMMIT_NO_LINK: u32 = 3;
 /// Regions that a commit under way still waits for, a bit for each, the lowest for region 0: packets that began with the
 /// old bank are in them or on the way to them. Zero where no commit is under way, or where it waits for something else.
 /// A region that does not let them go is decoupled and reset: it then has no packet left.
@@ -311,6 +319,30 @@ pub const STATE_MAGIC: u32 = 0x5354_4154;
 /// Bytes of the head of a saved context.
 pub const STATE_HEAD: u32 = 64;
 
+/// First page of the links to other cards; zero without [`CAPABILITY_LINKS`].
+///
+/// A packet whose instance is on a link goes out there behind its descriptor: UID of its DAG, tenant, stage, table version, row of the
+/// other card's DAG table, and a number by which it is known when it comes back. The other card takes it where that row names
+/// a guest of this link, UID and tenant; whatever else comes is dropped. It serves it as a packet of that row, with the row's
+/// token bucket, under its own table version, and sends it back, or a word that it is no more. The home card keeps the packet's place in
+/// its packet store and its table version until then, for 2 ms at most: then the packet is lost. So a commit waits no
+/// longer than that for packets that are away.
+pub const LINKS: Address = 0x5800;
+/// Bytes of a page.
+pub const LINK_PAGE: Address = 0x40;
+/// In a page: frames that went out, 64 bits, low word first, as all counters of the page.
+pub const LINK_FRAMES_OUT: Address = 0x00;
+/// In a page: their bytes, descriptors included.
+pub const LINK_BYTES_OUT: Address = 0x08;
+/// In a page: frames that came in.
+pub const LINK_FRAMES_IN: Address = 0x10;
+/// In a page: packets that came in for no guest.
+pub const LINK_REFUSED: Address = 0x18;
+/// In a page: answers for no packet that is away, as where they come too late.
+pub const LINK_STRAY: Address = 0x20;
+/// In a page: bytes of packets that wait for the link or are away.
+pub const LINK_AWAY: Address = 0x28;
+
 /// The window of the NT that [`WINDOW_SELECT`] names. Its first registers and its second half are those below, by which it takes
 /// configurations, the others are its own. A region that is not loaded reads as zero.
 ///
@@ -421,7 +453,8 @@ const _: () = assert!(LOAD_REGION >= FIRST, "the kernel's own registers");
 const _: () = assert!(CLOCK_CYCLES + 8 == PACKETS_IN && CLOCK_CYCLES >= REGIONS_END);
 const _: () = assert!(DAG_DROPS_END <= LATENCY_RECORDS && LATENCY_RECORDS_END <= DAG_LATENCY);
 const _: () = assert!(DAG_LATENCY_END <= ACTIVE_BANK, "rows in the bank");
-const _: () = assert!(STATES_END <= WINDOW && WINDOW + WINDOW_BYTES <= DAG_LOAD);
+const _: () = assert!(STATES_END <= LINKS && LINKS_END <= WINDOW);
+const _: () = assert!(WINDOW + WINDOW_BYTES <= DAG_LOAD);
 const _: () = assert!(NT_DATA as usize + 4 * NT_DATA_WORDS == WINDOW_BYTES as usize);
 const _: () = assert!(ACTIVE_BANK + BANK_BYTES <= SHADOW_BANK, "the banks overlap");
 
@@ -438,6 +471,11 @@ pub const fn dag_latency(row: u16, register: Address) -> Address {
 /// A register of the page by which a region's wrapper saves and restores state.
 pub const fn state(region: u8, register: Address) -> Address {
     STATES + region as u32 * STATE_PAGE + register
+}
+
+/// A register of a link's page.
+pub const fn link(link: u8, register: Address) -> Address {
+    LINKS + link as u32 * LINK_PAGE + register
 }
 
 /// Value of [`WINDOW_SELECT`] for the NT in a slot of a region.
@@ -466,11 +504,12 @@ pub const fn active_row(key: RowKey) -> Option<Address> {
 pub const fn is_register(at: Address) -> bool {
     let last_slot = REGION_LOAD + 16 * CHAIN_SLOTS_MAX as u32;
     let is_known = match at {
-        LOAD_REGION..=LOAD_ERROR | MAGIC..=BOOT_ID | TABLE_VERSION..=COMMIT_WAITS => true,
+        LOAD_REGION..=LOAD_ERROR | MAGIC..=LINK_COUNT | TABLE_VERSION..=COMMIT_WAITS => true,
         BULK_BUFFER_LOW..=BULK_STATUS | SAVE_AREA_LOW..=SAVE_AREA_BYTES => true,
         CONFIGURE_BUFFER_LOW..=CONFIGURE_STATUS | LATENCY_WRITTEN | WINDOW_SELECT => true,
         WINDOW..WINDOW_END => true,
         LATENCY_RECORDS..LATENCY_RECORDS_END | DAG_LATENCY..DAG_LATENCY_END => true,
+        LINKS..LINKS_END => (at - LINKS) % LINK_PAGE < LINK_AWAY + 8,
         STATES..STATES_END => (at - STATES) % STATE_PAGE <= STATE_BYTES,
         REGIONS..REGIONS_END => {
             let register = (at - REGIONS) % REGION_PAGE;
@@ -488,6 +527,7 @@ pub const fn is_register(at: Address) -> bool {
 const REGIONS_END: Address = REGIONS + REGIONS_MAX as u32 * REGION_PAGE;
 const WINDOW_END: Address = WINDOW + WINDOW_BYTES;
 const STATES_END: Address = STATES + REGIONS_MAX as u32 * STATE_PAGE;
+const LINKS_END: Address = LINKS + LINKS_MAX as u32 * LINK_PAGE;
 const DROPS_END: Address = DROPS + 8 * DropCause::ALL.len() as u32;
 const DAG_LOAD_END: Address = DAG_LOAD + DAG_ROWS as u32 * DAG_LOAD_ROW;
 const DAG_DROPS_END: Address = DAG_DROPS + DAG_ROWS as u32 * DAG_DROPS_ROW;
@@ -509,13 +549,16 @@ mod tests {
         assert!(of_region.iter().all(|register| is_register(region(last, *register))));
         assert!(is_register(END - 4) && is_register(ACTIVE_BANK));
         assert!(is_register(state(last, STATE_BYTES)) && is_register(SAVE_AREA_BYTES));
-        assert!(!is_register(state(0, STATE_BYTES + 4)) && !is_register(STATES_END));
+        assert!(!is_register(state(0, STATE_BYTES + 4)) && !is_register(LINKS_END));
+        assert!(is_register(LINK_COUNT) && is_register(link(15, LINK_AWAY + 4)));
         assert!(is_register(CONFIGURE_BUFFER_LOW) && is_register(CONFIGURE_STATUS));
         assert!(is_register(WINDOW_SELECT) && is_register(WINDOW + NT_STATUS));
         assert!(!is_register(WINDOW_SELECT + 4) && !is_register(WINDOW - 4));
         assert!(is_register(WINDOW + WINDOW_BYTES - 4) && !is_register(WINDOW + WINDOW_BYTES));
         let gaps = [
-            BOOT_ID + 4,
+            LINK_COUNT + 4,
+            link(0, LINK_AWAY + 8),
+            link(LINKS_MAX as u8, 0),
             COMMIT_WAITS + 4,
             LOAD_ERROR + 4,
             BULK_STATUS + 4,

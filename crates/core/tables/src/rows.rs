@@ -2,7 +2,9 @@
 //!
 //! Word 0 of a valid row is never zero: bit 31 is the valid bit.
 
-use snic_domain::limits::{CHAIN_SLOTS_MAX, CREDITS_MAX, FORK_BRANCHES_MAX, PACKET_BYTES_MAX};
+use snic_domain::limits::{
+    CHAIN_SLOTS_MAX, CREDITS_MAX, DAG_ROWS, FORK_BRANCHES_MAX, PACKET_BYTES_MAX,
+};
 
 use crate::layout::Table;
 
@@ -10,6 +12,12 @@ use crate::layout::Table;
 pub const NONE: u16 = u16::MAX;
 
 const VALID: u32 = 1 << 31;
+/// Bit of a DAG row's word with the rate limiter: it serves a guest.
+const GUEST: u32 = 1 << 31;
+/// Bit of an instance row: the instance is on another card.
+const ON_LINK: u32 = 1 << 30;
+/// Row of the DAG table of the card that a link leads to.
+const ENTRY_MASK: u32 = DAG_ROWS as u32 - 1;
 /// A VNI has 24 bits (RFC 7348).
 const VNI_MASK: u32 = (1 << 24) - 1;
 /// A VLAN's number has 12 bits (802.1Q).
@@ -120,8 +128,18 @@ impl RowCodec for ClassifierRow {
     }
 }
 
+/// Guest that a card serves for another one: packets of a DAG there that come over a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Guest {
+    /// The link that its packets come over, and go back.
+    pub link: u8,
+    /// UID of the DAG on the card at which its packets arrive.
+    pub home_uid: u32,
+}
+
 /// Word 0: valid, payload flag (bit 30), tenant (low half). Word 1: UID. Word 2: first stage,
-/// stages. Word 3: rate limiter. Word 4: tag of the configurations.
+/// stages. Word 3: guest flag (bit 31), link (bits 16 to 23), rate limiter (low half). Word 4: tag of the configurations.
+/// Word 5: UID of a guest's DAG on its home card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DagRow {
     /// A number for the tenant, so that counters and pages can be kept apart; no name.
@@ -138,6 +156,9 @@ pub struct DagRow {
     pub payload: bool,
     /// The tag of its NTs' configurations ([`crate::DagConfiguration`]); zero where none has one.
     pub configuration: u32,
+    /// Guest whose packets come over a link: the only ones from there that the card lets in, and the only ones
+    /// that this row serves.
+    pub guest: Option<Guest>,
 }
 
 impl RowCodec for DagRow {
@@ -149,6 +170,10 @@ impl RowCodec for DagRow {
         words[2] = halves(self.first_stage, self.stages);
         words[3] = self.rate_limiter.into();
         words[4] = self.configuration;
+        if let Some(Guest { link, home_uid }) = self.guest {
+            words[3] |= GUEST | u32::from(link) << 16;
+            words[5] = home_uid;
+        }
     }
 
     fn decode(words: &[u32]) -> Option<Self> {
@@ -160,6 +185,8 @@ impl RowCodec for DagRow {
             rate_limiter: low(words[3]),
             payload: words[0] >> 30 & 1 == 1,
             configuration: words[4],
+            guest: (words[3] & GUEST != 0)
+                .then(|| Guest { link: (words[3] >> 16) as u8, home_uid: words[5] }),
         })
     }
 }
@@ -252,31 +279,86 @@ impl RowCodec for ChainRow {
     }
 }
 
-/// Word 0: valid, used mask (bits 8 to 15), region (bits 0 to 7). Word 1: weight in kbit/s.
+/// Place of an instance of a virtual chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InstancePlace {
+    /// A region of this card.
+    Region {
+        region: u8,
+        /// Bit i: slot i is used; packets skip the others.
+        used_mask: u8,
+    },
+    /// The card that a link leads to.
+    Link {
+        link: u8,
+        /// Row of that card's DAG table, which says what is done there; under [`DAG_ROWS`], higher bits are not kept.
+        entry: u16,
+    },
+}
+
+/// Word 0: valid, place: used mask (bits 8 to 15) and region (bits 0 to 7), or flag (bit 30), entry (bits 16 to 25) and link
+/// (bits 0 to 7). Word 1: weight in kbit/s.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InstanceRow {
-    pub region: u8,
-    /// Bit i: slot i is used; packets skip the others.
-    pub used_mask: u8,
+    pub place: InstancePlace,
     /// Its part of the virtual chain's packets, by bytes, relative to the other instances:
     /// the bandwidth reserved for it, in kbit/s; never zero.
     pub weight_kbps: u32,
+}
+
+impl InstanceRow {
+    /// An instance in a region.
+    pub const fn in_region(region: u8, used_mask: u8, weight_kbps: u32) -> Self {
+        Self { place: InstancePlace::Region { region, used_mask }, weight_kbps }
+    }
+
+    /// Its region, where it is on this card.
+    pub const fn region(&self) -> Option<u8> {
+        match self.place {
+            InstancePlace::Region { region, .. } => Some(region),
+            InstancePlace::Link { .. } => None,
+        }
+    }
+
+    /// Slots of its region that are used; none where it is on another card.
+    pub const fn used_mask(&self) -> u8 {
+        match self.place {
+            InstancePlace::Region { used_mask, .. } => used_mask,
+            InstancePlace::Link { .. } => 0,
+        }
+    }
+
+    /// An instance on another card.
+    pub const fn on_link(link: u8, entry: u16, weight_kbps: u32) -> Self {
+        Self { place: InstancePlace::Link { link, entry }, weight_kbps }
+    }
 }
 
 impl RowCodec for InstanceRow {
     const TABLE: Table = Table::Instance;
 
     fn encode(&self, words: &mut [u32]) {
-        words[0] = VALID | u32::from(self.used_mask) << 8 | u32::from(self.region);
+        let place = match self.place {
+            InstancePlace::Region { region, used_mask } => {
+                u32::from(used_mask) << 8 | u32::from(region)
+            }
+            InstancePlace::Link { link, entry } => {
+                ON_LINK | (u32::from(entry) & ENTRY_MASK) << 16 | u32::from(link)
+            }
+        };
+        words[0] = VALID | place;
         words[1] = self.weight_kbps;
     }
 
     fn decode(words: &[u32]) -> Option<Self> {
-        (words[0] & VALID != 0).then(|| Self {
-            region: words[0] as u8,
-            used_mask: (words[0] >> 8) as u8,
-            weight_kbps: words[1],
-        })
+        let place = match words[0] & ON_LINK {
+            0 => InstancePlace::Region { region: words[0] as u8, used_mask: (words[0] >> 8) as u8 },
+            _ => InstancePlace::Link {
+                link: words[0] as u8,
+                entry: (words[0] >> 16 & ENTRY_MASK) as u16,
+            },
+        };
+        (words[0] & VALID != 0).then_some(Self { place, weight_kbps: words[1] })
     }
 }
 

@@ -11,7 +11,7 @@ use snic_domain::limits::CHAIN_SLOTS_MAX;
 
 use crate::configuration::{DagConfiguration, entries};
 use crate::image::TableImage;
-use crate::rows::{ChainRow, DagRow, InstanceRow, NONE, RegionRow, StageRow};
+use crate::rows::{ChainRow, DagRow, InstancePlace, InstanceRow, NONE, RegionRow, StageRow};
 
 /// A slot of a region, and the NT type that the tables say is in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -177,12 +177,16 @@ fn slots(image: &TableImage, dag: &DagRow) -> BTreeSet<WindowSlot> {
 }
 
 fn slots_of(image: &TableImage, instance: InstanceRow) -> impl Iterator<Item = WindowSlot> {
-    let nts =
-        image.get::<RegionRow>(instance.region.into()).map_or([0; CHAIN_SLOTS_MAX], |row| row.nts);
+    // NTs of another card are that card's.
+    let (region, used_mask) = match instance.place {
+        InstancePlace::Region { region, used_mask } => (region, used_mask),
+        InstancePlace::Link { .. } => (0, 0),
+    };
+    let nts = image.get::<RegionRow>(region.into()).map_or([0; CHAIN_SLOTS_MAX], |row| row.nts);
     (0..)
         .zip(nts)
-        .filter(move |(slot, _)| instance.used_mask >> slot & 1 == 1)
-        .map(move |(slot, nt)| WindowSlot { region: instance.region, slot, nt: NtNumber(nt) })
+        .filter(move |(slot, _)| used_mask >> slot & 1 == 1)
+        .map(move |(slot, nt)| WindowSlot { region, slot, nt: NtNumber(nt) })
 }
 
 #[cfg(test)]
@@ -214,6 +218,7 @@ mod tests {
             rate_limiter: 0,
             payload: false,
             configuration: tag,
+            guest: None,
         };
         image.set(uid.row(), &dag).expect("a row");
         let stage =
@@ -226,7 +231,7 @@ mod tests {
         };
         image.set(2, &chain).expect("a row");
         for (row, &region) in (10..).zip(regions) {
-            let instance = InstanceRow { region, used_mask: 0b11, weight_kbps: 1 };
+            let instance = InstanceRow::in_region(region, 0b11, 1);
             image.set(row, &instance).expect("a row");
             let mut nts = [0; CHAIN_SLOTS_MAX];
             (nts[0], nts[1]) = (NAT.0, FIREWALL.0);

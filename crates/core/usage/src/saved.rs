@@ -40,11 +40,40 @@ pub struct SavedRow {
     /// Counters that were taken in: packets in, bytes in, bytes out, packets out; `None` before the first reading.
     pub seen: Option<[u64; 4]>,
     /// Drops that were taken in, by cause; `None` before the first reading.
+    #[serde(with = "drops")]
     pub drops: Option<[u64; DropCause::ALL.len()]>,
     /// UsageRates from `since` on.
     pub rates: UsageRates,
     /// Nanoseconds of the card's time up to which they are charged.
     pub since: u64,
+}
+
+/// Drops by cause as records hold them: those of the first causes that all cards count, and of later ones up to the last that is not
+/// zero. So a version that knows fewer causes reads what it knows, and this one what that wrote.
+mod drops {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+    use snic_tables::DropCause;
+
+    type Drops = Option<[u64; DropCause::ALL.len()]>;
+
+    #[allow(clippy::ref_option, reason = "what serde calls it with")]
+    pub(super) fn serialize<S: Serializer>(drops: &Drops, to: S) -> Result<S::Ok, S::Error> {
+        let counted =
+            |drops: &[u64]| drops.iter().rposition(|drops| *drops > 0).map_or(0, |at| at + 1);
+        let some = drops.as_ref().map(|all| &all[..counted(all).max(DropCause::OF_ALL_CARDS)]);
+        some.serialize(to)
+    }
+
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Drops, D::Error> {
+        let Some(some) = Option::<Vec<u64>>::deserialize(from)? else { return Ok(None) };
+        let (mut all, known) = ([0; DropCause::ALL.len()], some.len());
+        let places = all.get_mut(..known);
+        let places = places.filter(|_| known >= DropCause::OF_ALL_CARDS);
+        let places =
+            places.ok_or_else(|| D::Error::custom(format_args!("{known} causes of drops")))?;
+        places.copy_from_slice(&some);
+        Ok(Some(all))
+    }
 }
 
 /// Counters of a row as records hold them: packets in, bytes in, bytes out, packets out.

@@ -729,6 +729,22 @@ fn rates_of_older_records_are_zero() {
     assert_eq!(json(&saved), row, "and as they were they are written again");
 }
 
+/// A record of a version that knew ten causes is read, and written as it was; a later cause is written once it is not zero.
+#[test]
+fn records_hold_causes_of_drops_as_far_as_there_are_drops() {
+    let row = r#"{"uid":7171,"account":{"dag":7171},"is_held":true,"seen":[1,2,3,4],"drops":[1,0,0,0,0,0,0,0,0,9],"rates":{"promised":5,"regions":1},"since":9}"#;
+    let mut saved: SavedRow = read(row);
+    assert_eq!(json(&saved), row);
+    let drops = saved.drops.as_mut().expect("there");
+    assert_eq!((drops[0], drops[9], drops[10..].iter().sum::<u64>()), (1, 9, 0));
+    drops[DropCause::LinkLost as usize] = 7;
+    let later = json(&saved);
+    assert!(later.contains("0,9,0,7]"), "{later}");
+    assert_eq!(read::<SavedRow>(&later), saved);
+    let short = row.replace("[1,0,0,0,0,0,0,0,0,9]", "[1]");
+    assert!(serde_json::from_str::<SavedRow>(&short).is_err(), "a cause that is missing");
+}
+
 #[test]
 fn numbers_of_meters_stay() {
     let all: Vec<(usize, String)> = Meter::all()
@@ -741,6 +757,9 @@ fn numbers_of_meters_stay() {
     let of = |number: usize| all.iter().find(|(of, _)| *of == number).map(|(_, name)| &**name);
     let known = [
         (6, "PacketsServed"),
+        (16, "Dropped(UsedUp)"),
+        (17, "Dropped(LinkFull)"),
+        (19, "Dropped(NoGuest)"),
         (22, "PacketsBeyond"),
         (23, "BytesBeyond"),
         (24, "PromiseBroken(CardLost)"),

@@ -350,6 +350,9 @@ pub(crate) const fn cause_word(cause: DropCause) -> &'static str {
         DropCause::MemoryFault => "MEMORY_FAULT",
         DropCause::ByNt => "BY_NT",
         DropCause::UsedUp => "USED_UP",
+        DropCause::LinkFull => "LINK_FULL",
+        DropCause::LinkLost => "LINK_LOST",
+        DropCause::NoGuest => "NO_GUEST",
     }
 }
 

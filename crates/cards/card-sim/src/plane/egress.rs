@@ -3,7 +3,7 @@
 use snic_ports::packets::PacketStep;
 use snic_tables::{DropCause, PathPart};
 
-use super::{Packet, Plane, bank_index};
+use super::{NIL, Packet, Plane, bank_index};
 use crate::trace::{PacketOutcome, PacketRecord};
 use crate::wheel::Event;
 
@@ -19,6 +19,9 @@ impl Plane {
         self.latencies.pass(timeline, PathPart::Pipeline, self.now);
         // While others go out before it.
         self.packets[at].ready = self.read_store(self.timing.beats(bytes), !claim.is_beyond());
+        if self.packets[at].visit != NIL {
+            return self.go_back(at);
+        }
         let none_waits = self.egress.waiting.is_empty();
         if none_waits && self.egress.port.free_at() <= self.now {
             return self.depart(at);
@@ -41,21 +44,14 @@ impl Plane {
 
     /// Its first beat goes out.
     fn depart(&mut self, at: u32) {
-        let Packet { uid, bytes, arrived, offered, source, timeline, ready, .. } = self.packets[at];
+        let Packet { bytes, timeline, ready, .. } = self.packets[at];
         self.latencies.pass(timeline, PathPart::Egress, self.now);
-        self.latencies.went_out(timeline, uid, (offered, self.now));
         if ready > self.now {
             self.egress.port.not_before(ready);
         }
         let beats = u64::from(self.timing.beats(bytes));
         self.egress.port.serve_beats(self.now, u64::from(bytes) * 8, beats);
-        self.stats.served(uid.row(), bytes, [self.now - arrived, self.now - offered]);
-        let (clock, took) = (self.timing.clock, self.now - arrived);
-        if let Some(meter) = self.meter(source) {
-            meter.served(bytes, clock.nanos(took));
-        }
-        self.record(at, PacketOutcome::Served);
-        self.saw(at, PacketStep::Left);
+        self.count_out(at);
         let Packet { back, .. } = self.packets[at];
         if let Some(frame) = self.packets[at].frame() {
             let now = self.time();
@@ -63,9 +59,22 @@ impl Plane {
                 frames.out(frame, back, now);
             }
         }
+        self.release_holder(at);
+    }
+
+    /// A packet leaves the card: it is counted as one that did.
+    pub(super) fn count_out(&mut self, at: u32) {
+        let Packet { uid, bytes, arrived, offered, source, timeline, .. } = self.packets[at];
+        self.latencies.went_out(timeline, uid, (offered, self.now));
+        self.stats.served(uid.row(), bytes, [self.now - arrived, self.now - offered]);
+        let (clock, took) = (self.timing.clock, self.now - arrived);
+        if let Some(meter) = self.meter(source) {
+            meter.served(bytes, clock.nanos(took));
+        }
+        self.record(at, PacketOutcome::Served);
+        self.saw(at, PacketStep::Left);
         self.in_flight -= 1;
         self.in_flight_of[usize::from(uid.row())] -= 1;
-        self.release_holder(at);
     }
 
     /// The packet is dropped.
@@ -74,13 +83,15 @@ impl Plane {
         if let Some(meter) = self.meter(source) {
             meter.dropped(cause);
         }
-        let nobody = matches!(cause, DropCause::Unclassified | DropCause::StaleUid);
+        let nobody =
+            matches!(cause, DropCause::Unclassified | DropCause::StaleUid | DropCause::NoGuest);
         self.stats.dropped((!nobody).then_some(uid.row()), cause);
         self.record(at, PacketOutcome::Dropped(cause));
         self.saw(at, PacketStep::Dropped(cause));
         if let (Some(frame), Some(frames)) = (self.packets[at].frame(), &mut self.frames) {
             frames.gone(frame, cause);
         }
+        self.tell_home(at, cause);
         self.in_flight -= 1;
         self.in_flight_of[usize::from(uid.row())] -= 1;
         self.release_holder(at);
@@ -110,7 +121,10 @@ impl Plane {
             return;
         }
         self.end_programs(at);
-        let Packet { bank, bytes, stored, room, timeline, .. } = self.packets.remove(at);
+        let Packet { bank, bytes, stored, room, timeline, visit, .. } = self.packets.remove(at);
+        if visit != NIL {
+            self.links.visits.remove(visit);
+        }
         self.latencies.end(timeline);
         let cells = u64::from(self.timing.beats(bytes));
         self.cells_free += cells * u64::from(stored);

@@ -39,6 +39,8 @@ pub(super) struct Arrival {
     pub uid: Option<DagUid>,
     /// Since when its sender has had a packet ready all the time.
     pub ready_since: u64,
+    /// Its visit, where it is a guest's; [`NIL`] where it is none.
+    pub visit: u32,
 }
 
 impl Ingress {
@@ -238,6 +240,12 @@ impl Plane {
         row.filter(|row| row.uid == uid.raw())
     }
 
+    /// The row of a packet's DAG, where the card still has it and it serves such packets.
+    fn row_for(&self, at: u32) -> Option<DagRow> {
+        let Packet { uid, visit, .. } = self.packets[at];
+        self.row_of_dag(uid).filter(|row| self.serves(row, visit))
+    }
+
     /// Takes a packet from its sender; returns whether it is within its DAG's promise.
     fn take_from(&mut self, source: u32, bytes: u32) -> bool {
         let Some(row) = self.row_of(source) else { return false };
@@ -275,12 +283,12 @@ impl Plane {
         self.schedule_source(source, free_at);
         self.plan_ingress();
         let uid = self.classify(source);
-        self.arrive(Arrival { source, sequence, bytes, uid, ready_since });
+        self.arrive(Arrival { source, sequence, bytes, uid, ready_since, visit: NIL });
     }
 
     /// A packet is on the wire.
     pub(super) fn arrive(&mut self, arrival: Arrival) {
-        let Arrival { source, sequence, bytes, uid, ready_since } = arrival;
+        let Arrival { source, sequence, bytes, uid, ready_since, visit } = arrival;
         self.stats.packets_in += 1;
         self.in_flight += 1;
         self.in_flight_of[usize::from(uid.map_or(0, DagUid::row))] += 1;
@@ -310,11 +318,13 @@ impl Plane {
             holders: 1,
             failed: None,
             back: false,
+            visit,
             chain: None,
             timeline: UNSAMPLED,
         };
         let at = self.packets.insert(packet);
         match uid {
+            None if visit != NIL => self.drop_packet(at, DropCause::NoGuest),
             None => self.drop_packet(at, DropCause::Unclassified),
             Some(uid) => self.admit(at, uid, bytes),
         }
@@ -346,7 +356,7 @@ impl Plane {
 
     /// Counts the packet for its DAG and asks the DAG's token bucket.
     fn admit(&mut self, at: u32, uid: DagUid, bytes: u32) {
-        let Some(row) = self.row_of_dag(uid) else {
+        let Some(row) = self.row_for(at) else {
             return self.drop_packet(at, DropCause::StaleUid);
         };
         let number = self.stats.dag(uid.row()).packets_in;
@@ -461,10 +471,10 @@ impl Plane {
 
     /// From here on the packet reads the tables as they are now, whatever is committed later.
     fn begin(&mut self, at: u32) {
-        let Packet { uid, bytes, ready_since, .. } = self.packets[at];
+        let Packet { bytes, ready_since, .. } = self.packets[at];
         let since = ready_since.max(self.now.saturating_sub(KEPT_CYCLES));
         // It may have waited long: the DAG can be another one by now.
-        let Some(row) = self.row_of_dag(uid) else {
+        let Some(row) = self.row_for(at) else {
             return self.drop_packet(at, DropCause::StaleUid);
         };
         let limiter = self.limiters.get_mut(usize::from(row.rate_limiter));

@@ -24,6 +24,7 @@ mod chain;
 mod egress;
 mod elsewhere;
 mod ingress;
+mod links;
 mod lookups;
 mod outside;
 mod pace;
@@ -58,6 +59,7 @@ use crate::wheel::{Event, Wheel};
 
 pub use access::MemoryAccess;
 pub use elsewhere::{BucketLimit, BucketState};
+use links::Links;
 use lookups::Lookups;
 use source::SourceSlot;
 use spare::Spare;
@@ -209,6 +211,8 @@ struct Packet {
     failed: Option<DropCause>,
     /// An NT sends it back to where it came from: it leaves after the stage it is in.
     back: bool,
+    /// Visit of a guest's packet; [`NIL`] for the card's own.
+    visit: u32,
     /// The programs that it passes, where its DAG runs as programs; its stage counts them then.
     chain: Option<u32>,
     /// Its timeline, if it is sampled.
@@ -328,6 +332,7 @@ pub(crate) struct Plane {
     watched: bool,
     /// Where DAGs run as programs.
     processors: Option<Box<Processors>>,
+    pub(crate) links: Links,
 }
 
 impl Plane {
@@ -347,7 +352,7 @@ impl Plane {
         wheel.skip_to(now);
         Self {
             now,
-            banks: Banks::default(),
+            banks: Banks::with_links(profile.links.map_or(0, |links| links.count)),
             regions: profile.regions.iter().map(region).collect(),
             stats: Stats::new(now),
             latencies: Latencies::new(),
@@ -393,6 +398,7 @@ impl Plane {
             frames: None,
             watched: false,
             processors: None,
+            links: Links::new(profile, &timing),
         }
     }
 
@@ -406,6 +412,7 @@ impl Plane {
         fresh.accesses = std::mem::take(&mut self.accesses);
         fresh.frames = std::mem::take(&mut self.frames);
         fresh.watched = self.watched;
+        fresh.links.goes_on_from(&self.links);
         fresh.processors = self.processors.as_ref().map(|all| Box::new(all.fresh()));
         if let Some(frames) = &mut fresh.frames {
             frames.power_lost();
@@ -454,6 +461,10 @@ impl Plane {
                 Event::Passed { packet } => self.passed(packet),
                 Event::Out { packet } => self.go_out(packet),
                 Event::EgressFree => self.egress_free(),
+                Event::Cross { away } => self.cross(away),
+                Event::LinkFree { link } => self.link_free(link),
+                Event::LinkIn { arrival } => self.link_in(arrival),
+                Event::Overdue => self.overdue(),
                 Event::LoadEnds { generation } => return Some(EndedWork::Load(generation)),
                 Event::StateEnds { region, generation } => {
                     return Some(EndedWork::State(region, generation));
@@ -533,6 +544,7 @@ impl Plane {
         if let Some(processors) = &self.processors {
             processors.check()?;
         }
+        self.links.check()?;
         if self.packets.len() == 0 {
             self.check_rest()?;
         }
@@ -540,6 +552,7 @@ impl Plane {
     }
 
     fn check_rest(&self) -> Result<(), String> {
+        self.links.check_rest()?;
         ensure(self.cells_free == self.cells, || "cells are held by no packet".into())?;
         ensure(usize::from(self.sync_free) == SYNC_ROWS, || "an entry is held by none".into())?;
         ensure(self.cells_of == [0; 3], || "cells are counted for no packet".into())?;

@@ -80,7 +80,8 @@ impl Plane {
         self.ingress.port.serve_beats(self.now, u64::from(bytes) * 8, beats);
         let uid = self.find_dag(header);
         let (source, sequence) = (OUTSIDE, frame.0);
-        self.arrive(Arrival { source, sequence, bytes, uid, ready_since: self.now });
+        let ready_since = self.now;
+        self.arrive(Arrival { source, sequence, bytes, uid, ready_since, visit: NIL });
     }
 
     /// Rows of DAGs or of ports changed: who holds the frames follows.
@@ -151,24 +152,30 @@ impl Plane {
     /// An NT made the packet longer or shorter.
     fn resize(&mut self, at: u32, bytes: u32) -> AfterNt {
         let PacketCopy { packet, region, bits, .. } = self.copies[at];
-        let before = self.packets[packet].bytes;
-        if bytes == before {
+        if bytes == self.packets[packet].bytes {
             return AfterNt::GoesOn;
         }
-        let (held, needed) = (self.timing.beats(before), self.timing.beats(bytes));
-        let free = self.cells_free + u64::from(held);
-        let Some(left) = free.checked_sub(u64::from(needed)) else {
+        if !self.fit(packet, bytes) {
             return self.end_copy(at, DropCause::StoreFull);
-        };
-        self.cells_free = left;
-        let room = self.packets[packet].room as usize;
-        self.cells_of[room] = self.cells_of[room] - u64::from(held) + u64::from(needed);
-        self.packets[packet].bytes = bytes;
+        }
         let now_bits = u64::from(bytes) * 8;
         self.copies[at].bits = now_bits;
         let region = &mut self.regions[usize::from(region)];
         region.bits_waiting = region.bits_waiting - bits + now_bits;
         AfterNt::GoesOn
+    }
+
+    /// Gives a packet as many cells as it needs with another length; `false` where there are too few.
+    pub(super) fn fit(&mut self, packet: u32, bytes: u32) -> bool {
+        let before = self.packets[packet].bytes;
+        let (held, needed) = (self.timing.beats(before), self.timing.beats(bytes));
+        let free = self.cells_free + u64::from(held);
+        let Some(left) = free.checked_sub(u64::from(needed)) else { return false };
+        self.cells_free = left;
+        let room = self.packets[packet].room as usize;
+        self.cells_of[room] = self.cells_of[room] - u64::from(held) + u64::from(needed);
+        self.packets[packet].bytes = bytes;
+        true
     }
 
     /// An NT made a frame while a copy was in it: a packet of the same DAG and table version, which goes
@@ -199,6 +206,7 @@ impl Plane {
             holders: 1,
             failed: None,
             back: made.back,
+            visit: NIL,
             timeline: UNSAMPLED,
             ..parent
         });
@@ -207,6 +215,8 @@ impl Plane {
         let rest = if made.back { 0 } else { from.rest & !here };
         match bank {
             None => self.drop_packet(packet, DropCause::StoreFull),
+            // Its home card waits for no such packet.
+            Some(_) if parent.visit != NIL => self.drop_packet(packet, DropCause::LinkLost),
             Some(_) if rest == 0 => self.copy_back(packet, true, None),
             Some(_) => self.send_on(packet, &from, rest),
         }

@@ -6,8 +6,9 @@
 //! until nobody else does, and leave half of the entries to those within.
 
 use snic_domain::limits::{FORK_BRANCHES_MAX, SYNC_ROWS};
-use snic_tables::{DropCause, InstanceRow, NONE, PathPart, StageRow};
+use snic_tables::{DropCause, InstancePlace, InstanceRow, NONE, PathPart, StageRow};
 
+use super::links::Crossing;
 use super::{NIL, Packet, PacketCopy, Plane, bank_index, named, queue_number};
 use crate::latency::UNSAMPLED;
 use crate::region::slots;
@@ -53,8 +54,8 @@ impl Plane {
                 self.packets[at].joining = 1;
                 let ready = self.now.max(self.packets[at].ready);
                 let ready = self.pass_ends(ready, !self.packets[at].claim.is_beyond());
-                let copy = self.copy(at, instance, columns, true);
-                self.wheel.at(ready, Event::Dispatch { copy });
+                let event = self.branch(at, instance, columns.place, true);
+                self.wheel.at(ready, event);
             }
         }
     }
@@ -114,9 +115,10 @@ impl Plane {
         let (ready, is_promised) = (self.now.max(packet.ready), !packet.claim.is_beyond());
         for (branch, chosen) in branches.chosen.into_iter().enumerate() {
             if let Some((instance, columns)) = chosen {
-                let copy = self.copy(at, instance, columns, joined >> branch & 1 == 1);
+                let is_joined = joined >> branch & 1 == 1;
+                let event = self.branch(at, instance, columns.place, is_joined);
                 let ready = self.pass_ends(ready, is_promised);
-                self.wheel.at(ready, Event::Dispatch { copy });
+                self.wheel.at(ready, event);
             }
         }
     }
@@ -134,20 +136,28 @@ impl Plane {
 
     /// An instance of a virtual chain, in rows of the packet's version.
     fn choose(&mut self, at: u32, chain: u16) -> Result<(u16, InstanceRow), DropCause> {
-        let Packet { bank, version, bytes, .. } = self.packets[at];
+        let Packet { bank, version, bytes, claim, uid, .. } = self.packets[at];
         let bank = bank.map_or(self.banks.active(), bank_index);
         let rows = self.banks.rows_for(bank, version)?;
-        let load = |region: u8| {
-            self.regions.get(usize::from(region)).map_or(0, |region| region.bits_waiting)
+        let load = |place: InstancePlace| match place {
+            InstancePlace::Region { region, .. } => {
+                self.regions.get(usize::from(region)).map_or(0, |region| region.bits_waiting)
+            }
+            InstancePlace::Link { link, .. } => self.links.load(link),
         };
         let instance = self.spread.choose(rows, chain, bytes, load)?;
         let rows = self.banks.rows_for(bank, version)?;
         let columns = rows.instances[usize::from(instance)].ok_or(DropCause::NoInstance)?;
-        if columns.used_mask == 0 {
-            return Err(DropCause::NoInstance);
-        }
-        if usize::from(columns.region) >= self.regions.len() {
-            return Err(DropCause::RegionUnavailable);
+        match columns.place {
+            InstancePlace::Link { link, .. } => {
+                let fits = self.links.has_room(link, uid.row(), bytes, claim.is_beyond());
+                return if fits { Ok((instance, columns)) } else { Err(DropCause::LinkFull) };
+            }
+            InstancePlace::Region { used_mask: 0, .. } => return Err(DropCause::NoInstance),
+            InstancePlace::Region { region, .. } if usize::from(region) >= self.regions.len() => {
+                return Err(DropCause::RegionUnavailable);
+            }
+            InstancePlace::Region { .. } => {}
         }
         if self.is_over_full(queue_number(bank, instance)) {
             return Err(DropCause::StoreFull);
@@ -164,17 +174,38 @@ impl Plane {
         queue.bits > 2 * free && self.now - self.copies[queue.head].waits_since > STALL_CYCLES
     }
 
-    fn copy(&mut self, packet: u32, instance: u16, row: InstanceRow, joined: bool) -> u32 {
-        let Packet { bytes, claim, timeline, synchronised, bank, .. } = self.packets[packet];
+    /// One way of a packet through a stage: what happens when its pass of the scheduler is over.
+    fn branch(&mut self, packet: u32, instance: u16, place: InstancePlace, joined: bool) -> Event {
+        let Packet { timeline, synchronised, .. } = self.packets[packet];
         let timeline = match synchronised {
             true => self.latencies.fork(timeline),
             false => std::mem::replace(&mut self.packets[packet].timeline, UNSAMPLED),
         };
-        let region = &mut self.regions[usize::from(row.region)];
+        match place {
+            InstancePlace::Region { region, used_mask } => {
+                let copy = self.copy((packet, instance), (region, used_mask), joined, timeline);
+                Event::Dispatch { copy }
+            }
+            InstancePlace::Link { link, entry } => {
+                let crossing = Crossing { packet, link, entry, joined, timeline };
+                Event::Cross { away: self.prepare_away(crossing) }
+            }
+        }
+    }
+
+    fn copy(
+        &mut self,
+        (packet, instance): (u32, u16),
+        (number, used_mask): (u8, u8),
+        joined: bool,
+        timeline: u32,
+    ) -> u32 {
+        let Packet { bytes, claim, bank, .. } = self.packets[packet];
+        let region = &mut self.regions[usize::from(number)];
         region.in_flight += 1;
         region.of_bank[bank.map_or(0, bank_index)] += 1;
         region.bits_waiting += u64::from(bytes) * 8;
-        for slot in slots(row.used_mask) {
+        for slot in slots(used_mask) {
             region.load[slot].intended += u64::from(bytes);
         }
         self.copies.insert(PacketCopy {
@@ -185,8 +216,8 @@ impl Plane {
             swallowed_at: 0,
             instance,
             epoch: 0,
-            region: row.region,
-            rest: row.used_mask,
+            region: number,
+            rest: used_mask,
             leg: 0,
             held: 0,
             claim,

@@ -11,6 +11,7 @@ mod map;
 mod models;
 #[path = "../naive/mod.rs"]
 mod naive;
+mod pool;
 mod protection;
 mod reference;
 #[path = "../rig/mod.rs"]

@@ -36,6 +36,7 @@ fn tables(bytes: &[u8]) -> TableImage {
         rate_limiter: NONE,
         payload: false,
         configuration: 0,
+        guest: None,
     };
     let stage = StageRow { chains: [0, NONE, NONE, NONE], join_mask: 1, next: NONE, last: true };
     image.set(5, &dag).expect("there");
@@ -43,7 +44,7 @@ fn tables(bytes: &[u8]) -> TableImage {
     image
         .set(0, &ChainRow { first_instance: 0, instances: 1, steering: Steering::RoundRobin })
         .expect("there");
-    let instance = InstanceRow { region: 2, used_mask: 1, weight_kbps: 1 };
+    let instance = InstanceRow::in_region(2, 1, 1);
     image.set(0, &instance).expect("there");
     image.set(2, &Rig::region_row(bytes, &[(9, 40)])).expect("there");
     image

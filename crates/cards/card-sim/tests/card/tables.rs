@@ -40,7 +40,7 @@ fn a_flip_in_the_middle_of_traffic_is_not_noticed() {
     rig.card.run_for(2_000);
     rig.card.keep_trace(1_000_000);
     for flip in 0..50 {
-        let row = InstanceRow { region: (flip + 1) % 2, used_mask: 1, weight_kbps: 1 };
+        let row = InstanceRow::in_region((flip + 1) % 2, 1, 1);
         rig.program(|image| {
             image.set(0, &row).expect("there");
         });
@@ -165,7 +165,7 @@ fn a_region_that_holds_something_else_is_an_error() {
     let other = RegionRow { user_nt: false, bitstream_tag: 7, nts: [0; 8] };
     assert_eq!(causes(&set(0, other)), [DropCause::RegionUnavailable]);
     assert_eq!(causes(&clear(Table::Region, 0)), [DropCause::RegionUnavailable]);
-    let row = |region, used_mask| InstanceRow { region, used_mask, weight_kbps: 1 };
+    let row = |region, used_mask| InstanceRow::in_region(region, used_mask, 1);
     assert_eq!(causes(&set(0, row(5, 1))), [DropCause::RegionUnavailable], "empty region");
     assert_eq!(causes(&set(0, row(99, 1))), [DropCause::RegionUnavailable], "no region");
     assert_eq!(causes(&set(0, row(0, 0b10))), [DropCause::RegionUnavailable], "empty slot");
@@ -184,9 +184,9 @@ fn a_stage_without_an_instance_is_an_error() {
     assert_eq!(causes(&set(0, nowhere)), [DropCause::NoInstance]);
     let empty = ChainRow { first_instance: 0, instances: 0, steering: Steering::RoundRobin };
     assert_eq!(causes(&set(0, empty)), [DropCause::NoInstance]);
-    let no_weight = InstanceRow { region: 0, used_mask: 1, weight_kbps: 0 };
+    let no_weight = InstanceRow::in_region(0, 1, 0);
     assert_eq!(causes(&set(0, no_weight)), [DropCause::NoInstance]);
-    let no_slot = InstanceRow { region: 0, used_mask: 0, weight_kbps: 1 };
+    let no_slot = InstanceRow::in_region(0, 0, 1);
     assert_eq!(causes(&set(0, no_slot)), [DropCause::NoInstance]);
 }
 
@@ -461,11 +461,10 @@ proptest! {
                             stages: 2,
                             rate_limiter: NONE,
                             payload: true,
-                            configuration: 0,
-                        };
+                            configuration: 0, guest: None, };
                         image.set(row, &dag).expect("there");
                         let instance = 3 * (row - 1);
-                        let moved = InstanceRow { region: to, used_mask: 0b10, weight_kbps: 5 };
+                        let moved = InstanceRow::in_region(to, 0b10, 5);
                         image.set(instance, &moved).expect("there");
                     }
                 }

@@ -64,6 +64,7 @@ pub fn profile() -> CardProfile {
         save_area: SaveArea { bytes: ByteSize::from_mib(1), bytes_per_second: 19_200_000_000 },
         regions: vec![region; 16],
         processors: Vec::new(),
+        links: None,
     }
 }
 
@@ -239,6 +240,7 @@ impl Rig {
             rate_limiter: NONE,
             payload: true,
             configuration: 0,
+            guest: None,
         };
         image.set(row, &columns).expect("there");
         self.program(|target| *target = image);
@@ -248,7 +250,7 @@ impl Rig {
     fn chain(&mut self, image: &mut TableImage, instances: &[Instance]) -> u16 {
         let first_instance = self.next_instance;
         for &(region, used_mask, weight_kbps) in instances {
-            let row = InstanceRow { region, used_mask, weight_kbps };
+            let row = InstanceRow::in_region(region, used_mask, weight_kbps);
             image.set(self.next_instance, &row).expect("there");
             self.next_instance += 1;
         }

@@ -288,6 +288,7 @@ impl Pair {
             rate_limiter: 0,
             payload: true,
             configuration: of.as_ref().map_or(0, DagConfiguration::tag),
+            guest: None,
         };
         for world in &mut self.worlds {
             world.tasks.row_is(self.now, &row, of.as_ref().map(DagConfiguration::bytes));

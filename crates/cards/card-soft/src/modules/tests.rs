@@ -151,6 +151,7 @@ impl Bench {
             rate_limiter: 0,
             payload: false,
             configuration: configuration.as_ref().map_or(0, DagConfiguration::tag),
+            guest: None,
         };
         self.modules.row_is(&row, configuration.as_ref().map(DagConfiguration::bytes));
     }

@@ -234,6 +234,7 @@ impl Bench {
             rate_limiter: if is_limited { 0 } else { NONE },
             payload: true,
             configuration: configuration.map_or(0, DagConfiguration::tag),
+            guest: None,
         }
     }
 
@@ -306,7 +307,7 @@ impl Bench {
         let credits = CreditRow { initial, reservation: CreditReservation::Chain };
         target.set(0, &region).expect("there");
         target.set(0, &credits).expect("there");
-        target.set(0, &InstanceRow { region: 0, used_mask: 3, weight_kbps: 1 }).expect("there");
+        target.set(0, &InstanceRow::in_region(0, 3, 1)).expect("there");
         let chain = ChainRow { first_instance: 0, instances: 1, steering: Steering::RoundRobin };
         target.set(0, &chain).expect("there");
         let chains = [0, NONE, NONE, NONE];

@@ -36,6 +36,9 @@ const CAUSES: [&str; 10] = [
     "USED_UP",
 ];
 
+/// Causes of drops that came later: their columns are at the end.
+const LATE_CAUSES: [&str; 3] = ["LINK_FULL", "LINK_LOST", "NO_GUEST"];
+
 /// Values of a column, one from each entry.
 pub enum Values {
     /// Resource names, such as `tenants/acme`; empty where an entry is of several.
@@ -150,7 +153,8 @@ pub fn columns() -> Vec<(String, Values)> {
         ("broken_latency_above_bound_ms", Broken(LATE)),
     ];
     let newest = newest.map(|(name, values)| (name.to_owned(), values));
-    first.chain(drops).chain(gaps).chain(last).chain(breaks).chain(newest).collect()
+    let late = LATE_CAUSES.map(|cause| (format!("dropped_{}", cause.to_lowercase()), Drops(cause)));
+    first.chain(drops).chain(gaps).chain(last).chain(breaks).chain(newest).chain(late).collect()
 }
 
 /// All meters of all entries as comma-separated values, with a heading.
@@ -274,7 +278,7 @@ mod tests {
         );
         assert_eq!(["gap_host_unreachable_ms", "project"].map(of), ["6", "projects/p"]);
         assert_eq!(["bytes_beyond_promise", "packets_beyond_promise"].map(of), ["21", "22"]);
-        let last = Some(&"broken_latency_above_bound_ms");
+        let last = Some(&"dropped_no_guest");
         assert_eq!(lines[0].last(), last, "new columns are behind the others");
         assert_eq!(
             ["memory_mib_ms", "loads", "function_ms", "nt_instance_ms"].map(of),

@@ -5,19 +5,19 @@ use std::fmt::Display;
 use std::num::{NonZeroU32, NonZeroU64};
 
 use snic_domain::limits::{
-    BITSTREAM_BYTES_MAX, CHAIN_SLOTS_MAX, DESCRIPTION_BYTES_MAX, NT_MEMORY_BYTES_PER_PACKET_MAX,
-    NT_STATE_MAX, REGIONS_MAX, SAVE_UNIT, TENANT_WEIGHT_MAX,
+    BITSTREAM_BYTES_MAX, CHAIN_SLOTS_MAX, DESCRIPTION_BYTES_MAX, LINKS_MAX,
+    NT_MEMORY_BYTES_PER_PACKET_MAX, NT_STATE_MAX, REGIONS_MAX, SAVE_UNIT, TENANT_WEIGHT_MAX,
 };
 use snic_domain::{
     Area, Bandwidth, ByteSize, CardModel, CardProfile, Cycles, Dag, DagName, DagSpec, Edge,
-    FormPreference, InvalidDag, MemoryTraffic, Node, NtType, NtTypeId, PacketSizes, Quota,
-    RegionKind, RegionPass, RegionProfile, SaveArea, Tenant,
+    FormPreference, InvalidDag, LinkProfile, MemoryTraffic, Node, NtType, NtTypeId, PacketSizes,
+    Quota, RegionKind, RegionPass, RegionProfile, SaveArea, Tenant,
 };
 use toml::Spanned;
 
 use super::raw::{
-    RawCard, RawChain, RawChains, RawDag, RawDags, RawEdge, RawNode, RawNtType, RawNtTypes,
-    RawRegions, RawTenant,
+    RawCard, RawChain, RawChains, RawDag, RawDags, RawEdge, RawLinks, RawNode, RawNtType,
+    RawNtTypes, RawRegions, RawTenant,
 };
 use super::table::{Checked, TableContext};
 use super::{CatalogueChain, CatalogueProblem, File, InvalidCatalogue, SampleDag, floor_plan};
@@ -100,7 +100,22 @@ fn card(at: &TableContext<'_>, raw: RawCard) -> Checked<CardProfile> {
         save_area: save_area(at, &raw.save_area_bytes, &raw.memory_bytes_per_second)?,
         regions: regions(at.file, &raw.regions)?,
         processors: Vec::new(),
+        links: links(at, &raw.links)?,
     })
+}
+
+/// The links to other cards, where the file has some.
+fn links(at: &TableContext<'_>, raw: &Option<RawLinks>) -> Checked<Option<LinkProfile>> {
+    let Some(RawLinks { count, capacity_bps, latency_nanos }) = raw else { return Ok(None) };
+    let is_some = (1..=LINKS_MAX).contains(&usize::from(*count.get_ref()));
+    let allowed = format_args!("1 to {LINKS_MAX} are; leave the links out where there are none");
+    at.ensure("links.count", count, is_some, allowed)?;
+    at.positive("links.latency_nanos", latency_nanos)?;
+    Ok(Some(LinkProfile {
+        count: *count.get_ref(),
+        capacity: at.bandwidth("links.capacity_bps", capacity_bps)?,
+        latency_nanos: *latency_nanos.get_ref(),
+    }))
 }
 
 /// A limit that a file need not state; zero is none either way.

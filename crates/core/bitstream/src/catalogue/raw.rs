@@ -30,10 +30,21 @@ pub(super) struct RawCard {
     pub(super) save_area_bytes: Option<Spanned<u64>>,
     /// Needed where there is a save area. Without it, promises may take any bandwidth of the memory.
     pub(super) memory_bytes_per_second: Option<Spanned<u64>>,
+    /// Links to other cards, where it has some.
+    pub(super) links: Option<RawLinks>,
     pub(super) regions: Spanned<Vec<RawRegions>>,
     /// Where rows of the device end. Without it, no bitstream may go on in the next row.
     #[serde(default)]
     pub(super) rows: Vec<RawRow>,
+}
+
+/// Links to other cards, all alike.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawLinks {
+    pub(super) count: Spanned<u8>,
+    pub(super) capacity_bps: Spanned<u64>,
+    pub(super) latency_nanos: Spanned<u32>,
 }
 
 /// The width of the rows of a die.

@@ -106,11 +106,8 @@ pub(crate) fn encode(
             let steering = columns.steering;
             image.set(chain, &ChainRow { first_instance: instance, instances, steering })?;
             for (at, way) in (instance..).zip(&branch.instances) {
-                let columns = InstanceRow {
-                    region: way.region.0,
-                    used_mask: way.used_mask(),
-                    weight_kbps: way.bandwidth.kbps(),
-                };
+                let columns =
+                    InstanceRow::in_region(way.region.0, way.used_mask(), way.bandwidth.kbps());
                 image.set(at, &columns)?;
             }
             instance += instances;
@@ -130,6 +127,7 @@ pub(crate) fn encode(
         rate_limiter: columns.uid.row(),
         payload: columns.payload,
         configuration: columns.configuration.as_ref().map_or(0, DagConfiguration::tag),
+        guest: None,
     };
     image.set(columns.uid.row(), &dag)?;
     Ok(())

@@ -80,7 +80,7 @@ fn the_card_gets_the_rows_of_the_dag() {
     let bucket: RateLimiterRow = tables.get(row.rate_limiter).expect("it has a token bucket");
     assert_eq!(bucket.rate_kbps, Bandwidth::from_gbps(5).kbps());
     let instance: InstanceRow = tables.get(0).expect("it has an instance");
-    assert_eq!((instance.used_mask, instance.weight_kbps), (0b110, 5_000_000));
+    assert_eq!((instance.used_mask(), instance.weight_kbps), (0b110, 5_000_000));
     world.deploy("acme/plain", "nat", 5);
     let plain = world.view("acme/plain").uid.row();
     let row: DagRow = world.card().tables.get(plain).expect("the DAG has its row");

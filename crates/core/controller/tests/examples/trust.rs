@@ -31,7 +31,7 @@ fn regions_in(tables: &TableImage, dag: &DagRow) -> BTreeSet<RegionId> {
             let chain: ChainRow = tables.get(*chain).expect("a row leads there");
             for at in chain.first_instance..chain.first_instance + chain.instances {
                 let way: InstanceRow = tables.get(at).expect("a row leads there");
-                regions.insert(RegionId(way.region));
+                regions.insert(RegionId(way.region().expect("on this card")));
             }
         }
         next = stage.next;

@@ -124,7 +124,10 @@ impl Card {
                 self.chains.insert(digest, chain);
                 for row in 0..Table::Instance.rows() as u16 {
                     let leads = self.tables.get::<InstanceRow>(row);
-                    assert!(leads.is_none_or(|i| i.region != region.0), "a load stops traffic");
+                    assert!(
+                        leads.is_none_or(|i| i.region().expect("on this card") != region.0),
+                        "a load stops traffic"
+                    );
                 }
                 let begin = self.port_free.max(now);
                 self.port_free = begin + LOAD;
@@ -166,7 +169,10 @@ impl Card {
         let unused = |uid: DagUid| {
             let rows = self.instances(uid.row());
             let of = self.tables.get::<DagRow>(uid.row()).is_some_and(|row| row.uid == uid.raw());
-            assert!(!of || rows.iter().all(|(i, _)| i.region != region.0), "{order:?} in use");
+            assert!(
+                !of || rows.iter().all(|(i, _)| i.region().expect("on this card") != region.0),
+                "{order:?} in use"
+            );
             (region.0, uid)
         };
         match order {
@@ -206,11 +212,15 @@ impl Card {
     /// So many bytes of a DAG came through its instances; those of `keeps` count them.
     pub fn count(&mut self, uid: DagUid, bytes: u64, keeps: &impl Fn(u8, u8) -> bool) {
         for (instance, part) in self.instances(uid.row()) {
-            if (0..8)
-                .any(|slot| instance.used_mask >> slot & 1 == 1 && keeps(instance.region, slot))
-            {
+            if (0..8).any(|slot| {
+                instance.used_mask() >> slot & 1 == 1
+                    && keeps(instance.region().expect("on this card"), slot)
+            }) {
                 let bytes = (bytes as f64 * part) as u64;
-                *self.contexts.entry((instance.region, uid)).or_default() += bytes;
+                *self
+                    .contexts
+                    .entry((instance.region().expect("on this card"), uid))
+                    .or_default() += bytes;
                 *self.kept_of.entry(uid).or_default() += bytes;
             }
         }
@@ -254,8 +264,9 @@ impl Card {
             let rate = load.min(f64::from(bucket.rate_kbps) * 1e3);
             let instances = self.instances(*row);
             for (instance, part) in &instances {
-                for slot in (0..8).filter(|slot| instance.used_mask >> slot & 1 == 1) {
-                    *used.entry((instance.region, slot)).or_default() += rate * part;
+                for slot in (0..8).filter(|slot| instance.used_mask() >> slot & 1 == 1) {
+                    *used.entry((instance.region().expect("on this card"), slot)).or_default() +=
+                        rate * part;
                 }
             }
             offered.insert(*row, (rate, instances));
@@ -263,8 +274,10 @@ impl Card {
         let fits = |region: u8, slot: u8| (serves(region, slot) / used[&(region, slot)]).min(1.0);
         let served = |(row, (rate, instances)): (u16, (f64, Vec<(InstanceRow, f64)>))| {
             let worst = instances.iter().map(|(instance, _)| {
-                let slots = (0..8).filter(|slot| instance.used_mask >> slot & 1 == 1);
-                slots.map(|slot| fits(instance.region, slot)).fold(1.0, f64::min)
+                let slots = (0..8).filter(|slot| instance.used_mask() >> slot & 1 == 1);
+                slots
+                    .map(|slot| fits(instance.region().expect("on this card"), slot))
+                    .fold(1.0, f64::min)
             });
             (row, rate * worst.fold(1.0, f64::min))
         };

@@ -78,7 +78,9 @@ fn leads(tables: &TableImage, uid: DagUid, region: RegionId) -> bool {
     };
     let nts = tables.get::<RegionRow>(region.0.into()).map_or([0; 8], |row| row.nts);
     let mask = (0..8).fold(0, |mask, slot| mask | u8::from(keeps(&nts[slot])) << slot);
-    instances.any(|instance| instance.region == region.0 && instance.used_mask & mask != 0)
+    instances.any(|instance| {
+        instance.region().expect("on this card") == region.0 && instance.used_mask() & mask != 0
+    })
 }
 
 /// Slots of a bitstream that keep state: their numbers, and where their state begins.

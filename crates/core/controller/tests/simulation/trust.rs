@@ -36,7 +36,9 @@ fn regions_of(tables: &TableImage, uid: DagUid) -> Vec<RegionId> {
             let Some(chain) = tables.get::<ChainRow>(*chain) else { continue };
             let rows = chain.first_instance..chain.first_instance + chain.instances;
             let instances = rows.filter_map(|row| tables.get::<InstanceRow>(row));
-            regions.extend(instances.map(|instance| RegionId(instance.region)));
+            regions.extend(
+                instances.map(|instance| RegionId(instance.region().expect("on this card"))),
+            );
         }
         next = stage.next;
     }

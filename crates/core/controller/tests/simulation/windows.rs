@@ -107,8 +107,8 @@ fn slots(tables: &TableImage, dag: &DagRow) -> Vec<(u8, u8)> {
             let Some(chain) = tables.get::<ChainRow>(*chain) else { continue };
             let rows = chain.first_instance..chain.first_instance + chain.instances;
             for instance in rows.filter_map(|row| tables.get::<InstanceRow>(row)) {
-                let used = (0..8).filter(move |slot| instance.used_mask >> slot & 1 == 1);
-                slots.extend(used.map(|slot| (instance.region, slot)));
+                let used = (0..8).filter(move |slot| instance.used_mask() >> slot & 1 == 1);
+                slots.extend(used.map(|slot| (instance.region().expect("on this card"), slot)));
             }
         }
         next = stage.next;

@@ -118,6 +118,7 @@ fn profile() -> CardProfile {
         save_area: SaveArea { bytes: ByteSize::from_bytes(3 * 4_096), bytes_per_second: 1_000_000 },
         regions: vec![region; 6],
         processors: Vec::new(),
+        links: None,
     }
 }
 
@@ -264,7 +265,11 @@ pub fn card_id() -> CardId {
 /// Whether a row leads to a region.
 fn leads_to(tables: &TableImage, region: RegionId) -> bool {
     let mut rows = 0..u16::try_from(Table::Instance.rows()).expect("16 bits are enough");
-    rows.any(|row| tables.get::<InstanceRow>(row).is_some_and(|of| of.region == region.0))
+    rows.any(|row| {
+        tables
+            .get::<InstanceRow>(row)
+            .is_some_and(|of| of.region().expect("on this card") == region.0)
+    })
 }
 
 /// Time in which rows to a region that was reset are gone: a commit, what waits for it, and a failed one.

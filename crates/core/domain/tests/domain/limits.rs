@@ -101,6 +101,7 @@ fn card(luts: &[u32]) -> CardProfile {
         save_area: SaveArea::default(),
         regions: luts.iter().map(region).collect(),
         processors: Vec::new(),
+        links: None,
     }
 }
 

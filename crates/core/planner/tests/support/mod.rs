@@ -50,6 +50,7 @@ pub fn profile(regions: usize) -> CardProfile {
         save_area: SaveArea::default(),
         regions: vec![known_region(); regions],
         processors: Vec::new(),
+        links: None,
     }
 }
 

@@ -25,10 +25,10 @@ use std::time::Duration;
 
 use snic_domain::Timestamp;
 use snic_tables::registers::{
-    ABORT, Address, CAPABILITIES, CAPABILITY_CONFIGURE, COMMIT, COMMIT_BUSY, COMMIT_REFUSED,
-    COMMIT_STATUS, CONFIGURE_BUFFER_HIGH, CONFIGURE_BUFFER_LOW, CONFIGURE_BYTES, CONFIGURE_DONE,
-    CONFIGURE_START, CONFIGURE_STATUS, CONFIGURE_TAG, CONFIGURE_UID, TABLE_VERSION, active_row,
-    shadow_row,
+    ABORT, Address, CAPABILITIES, CAPABILITY_CONFIGURE, COMMIT, COMMIT_BUSY, COMMIT_NO_LINK,
+    COMMIT_REFUSED, COMMIT_STATUS, CONFIGURE_BUFFER_HIGH, CONFIGURE_BUFFER_LOW, CONFIGURE_BYTES,
+    CONFIGURE_DONE, CONFIGURE_START, CONFIGURE_STATUS, CONFIGURE_TAG, CONFIGURE_UID, TABLE_VERSION,
+    active_row, shadow_row,
 };
 use snic_tables::{
     CardReport, DagConfiguration, ProgramFailure, RowKey, TableDelta, Ticket, UnconfiguredNt,
@@ -306,6 +306,10 @@ impl Program {
     ) -> Result<ProgramOutcome, CardError> {
         let status = card.read(COMMIT_STATUS)?;
         let active = card.read(TABLE_VERSION)?;
+        if status == COMMIT_NO_LINK && active != version {
+            card.write(ABORT, 1)?;
+            return Ok(Some(Err(ProgramFailure::NoLink)));
+        }
         if status == COMMIT_REFUSED || active != version {
             card.write(ABORT, 1)?;
             return Ok(Some(Err(ProgramFailure::Refused { active })));

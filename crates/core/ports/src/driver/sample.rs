@@ -15,12 +15,12 @@
 //! number changed, and of [`DROP_ROWS_MAX`] DAGs in one sample: they are for people to look at.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 
 use snic_domain::limits::DAG_ROWS;
 use snic_tables::registers::{
-    Address, CAPABILITIES, CAPABILITY_CLOCK, CAPABILITY_DAG_DROPS, CLOCK_CYCLES, DAG_DROPS,
-    DAG_DROPS_ROW, DAG_LOAD, DAG_LOAD_ROW, LATENCY_WRITTEN, PACKETS_IN,
+    Address, CAPABILITIES, CAPABILITY_CLOCK, CAPABILITY_DAG_DROPS, CAPABILITY_LINKS, CLOCK_CYCLES,
+    DAG_DROPS, DAG_DROPS_ROW, DAG_LOAD, DAG_LOAD_ROW, LATENCY_WRITTEN,
 };
 use snic_tables::{CardCounters, DagCounters, DropCause, RowKey, Table, TableImage};
 
@@ -42,6 +42,8 @@ pub(super) struct Sampler {
     highs: Vec<u32>,
     /// Whether the card counts cycles, as it said when it was read back.
     has_clock: bool,
+    /// Causes of drops that it counts, the first ones: those that only links have are counted by cards with links.
+    causes: usize,
     drops: Drops,
     latency: LatencySampler,
 }
@@ -52,6 +54,7 @@ impl Sampler {
         Self {
             highs: Vec::new(),
             has_clock: false,
+            causes: DropCause::OF_ALL_CARDS,
             drops: Drops::new(),
             latency: LatencySampler::new(),
         }
@@ -62,7 +65,10 @@ impl Sampler {
         self.highs.clear();
         let capabilities = card.read(CAPABILITIES)?;
         self.has_clock = capabilities & CAPABILITY_CLOCK != 0;
-        self.drops.counted = capabilities & CAPABILITY_DAG_DROPS != 0;
+        let has_links = capabilities & CAPABILITY_LINKS != 0;
+        self.causes = if has_links { CAUSES } else { DropCause::OF_ALL_CARDS };
+        let counts = capabilities & CAPABILITY_DAG_DROPS != 0;
+        self.drops.causes = if counts { self.causes } else { 0 };
         self.latency.begin(capabilities);
         Ok(())
     }
@@ -98,6 +104,12 @@ impl Sampler {
         Ok(counters)
     }
 
+    /// The card's own counters that there are, by place.
+    const fn counted(&self) -> Range<usize> {
+        let first = if self.has_clock { 0 } else { 1 };
+        first..CARD_COUNTERS - CAUSES + self.causes
+    }
+
     /// The card's counters, then those of the rows. `records` gets the number of records of latencies, if it has room for it.
     fn values(
         &mut self,
@@ -109,10 +121,10 @@ impl Sampler {
         let mut words = vec![0; 2 * number];
         if self.highs.len() < number {
             let mut before = vec![0; 2 * number];
-            read_all(card, self.has_clock, &mut [&mut before, &mut words], records)?;
+            read_all(card, self.counted(), &mut [&mut before, &mut words], records)?;
             self.highs = before.into_iter().skip(1).step_by(2).collect();
         } else {
-            read_all(card, self.has_clock, &mut [&mut words], records)?;
+            read_all(card, self.counted(), &mut [&mut words], records)?;
         }
         let mut values: Vec<u64> =
             words.chunks_exact(2).map(|pair| whole(pair[0], pair[1])).collect();
@@ -133,20 +145,18 @@ const fn whole(low: u32, high: u32) -> u64 {
 }
 
 /// Reads the card's counters and those of the rows, as many times as there are places for them, one
-/// after the other. The cycles of a card without a clock are not read, and stay what they are.
+/// after the other. Of the card's own those are read that it has; the others stay what they are.
 fn read_all(
     card: &mut dyn Card,
-    has_clock: bool,
+    counted: Range<usize>,
     times: &mut [&mut Vec<u32>],
     records: &mut [u32],
 ) -> Result<(), CardError> {
     let mut blocks = Vec::with_capacity(2 * times.len() + 1);
     for words in times {
         let (of_card, of_rows) = words.split_at_mut(2 * CARD_COUNTERS);
-        blocks.push(match has_clock {
-            true => (CLOCK_CYCLES, of_card),
-            false => (PACKETS_IN, &mut of_card[2..]),
-        });
+        let of_card = &mut of_card[2 * counted.start..2 * counted.end];
+        blocks.push((address(counted.start), of_card));
         blocks.push((DAG_LOAD, of_rows));
     }
     blocks.push((LATENCY_WRITTEN, records));
@@ -185,8 +195,8 @@ const fn address(number: usize) -> Address {
 /// The drops of DAGs, as they were read last.
 #[derive(Debug)]
 struct Drops {
-    /// Whether the card counts them, as it said when it was read back.
-    counted: bool,
+    /// Causes that the card counts by DAG, as it said when it was read back.
+    causes: usize,
     /// Number of packets that had not come out when they were read, and the drops, by row.
     known: BTreeMap<u16, (u64, [u64; CAUSES])>,
     /// The row that was read last.
@@ -195,7 +205,7 @@ struct Drops {
 
 impl Drops {
     const fn new() -> Self {
-        Self { counted: false, known: BTreeMap::new(), last: 0 }
+        Self { causes: 0, known: BTreeMap::new(), last: 0 }
     }
 
     /// Reads those of some DAGs that lost packets since, in turn.
@@ -204,7 +214,7 @@ impl Drops {
         card: &mut dyn Card,
         dags: &[(u16, DagCounters)],
     ) -> Result<Vec<(u16, [u64; CAUSES])>, CardError> {
-        if !self.counted {
+        if self.causes == 0 {
             return Ok(Vec::new());
         }
         let missing = |dag: &DagCounters| dag.packets_in.wrapping_sub(dag.packets_out);
@@ -225,7 +235,7 @@ impl Drops {
             .take(DROP_ROWS_MAX)
             .map(|(row, missing)| (*row, *missing))
             .collect();
-        for ((row, missing), drops) in turn.iter().zip(dag_drops(card, &turn)?) {
+        for ((row, missing), drops) in turn.iter().zip(dag_drops(card, self.causes, &turn)?) {
             if let Some(drops) = drops {
                 self.known.insert(*row, (*missing, drops));
             }
@@ -238,6 +248,7 @@ impl Drops {
 /// The drops of some DAGs, read twice; `None` for one of which a low word went over meanwhile.
 fn dag_drops(
     card: &mut dyn Card,
+    causes: usize,
     rows: &[(u16, u64)],
 ) -> Result<Vec<Option<[u64; CAUSES]>>, CardError> {
     if rows.is_empty() {
@@ -246,8 +257,10 @@ fn dag_drops(
     let mut reads = vec![[0; 2 * CAUSES]; 2 * rows.len()];
     let first = |row: u16| DAG_DROPS + u32::from(row) * DAG_DROPS_ROW;
     let twice = rows.iter().chain(rows);
-    let mut blocks: Vec<_> =
-        twice.zip(&mut reads).map(|(&(row, _), words)| (first(row), &mut words[..])).collect();
+    let mut blocks: Vec<_> = twice
+        .zip(&mut reads)
+        .map(|(&(row, _), words)| (first(row), &mut words[..2 * causes]))
+        .collect();
     card.read_blocks(&mut blocks)?;
     let (before, after) = reads.split_at(rows.len());
     let drops = before.iter().zip(after).map(|(before, words)| {

@@ -108,6 +108,7 @@ fn setting_a_row_leaves_nothing_of_the_old_one() {
         rate_limiter: u16::MAX,
         payload: true,
         configuration: u32::MAX,
+        guest: None,
     };
     let none = DagRow {
         tenant: 0,
@@ -117,6 +118,7 @@ fn setting_a_row_leaves_nothing_of_the_old_one() {
         rate_limiter: 0,
         payload: false,
         configuration: 0,
+        guest: None,
     };
     image.set(0, &all).expect("a row");
     let key = image.set(0, &none).expect("a row");

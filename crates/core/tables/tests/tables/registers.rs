@@ -1,13 +1,13 @@
 //! The register map: every register has its own place, inside its window.
 
-use snic_domain::limits::{CHAIN_SLOTS_MAX, DAG_ROWS, REGIONS_MAX};
+use snic_domain::limits::{CHAIN_SLOTS_MAX, DAG_ROWS, LINKS_MAX, REGIONS_MAX};
 use snic_tables::registers::*;
 use snic_tables::{DropCause, RowKey, Table};
 
 /// Name, first byte, bytes.
 type Place = (&'static str, Address, Address);
 
-const CONTROL: [Place; 34] = [
+const CONTROL: [Place; 35] = [
     ("MAGIC", MAGIC, 4),
     ("LAYOUT", LAYOUT, 4),
     ("CAPABILITIES", CAPABILITIES, 4),
@@ -42,6 +42,7 @@ const CONTROL: [Place; 34] = [
     ("CONFIGURE_START", CONFIGURE_START, 4),
     ("CONFIGURE_STATUS", CONFIGURE_STATUS, 4),
     ("LATENCY_WRITTEN", LATENCY_WRITTEN, 4),
+    ("LINK_COUNT", LINK_COUNT, 4),
 ];
 
 const IN_A_REGION: [Place; 8] = [
@@ -55,10 +56,11 @@ const IN_A_REGION: [Place; 8] = [
     ("REGION_LOAD", REGION_LOAD, 16 * CHAIN_SLOTS_MAX as u32),
 ];
 
-const COUNTERS: [Place; 3] = [
+const COUNTERS: [Place; 4] = [
     ("PACKETS_IN", PACKETS_IN, 8),
     ("PACKETS_OUT", PACKETS_OUT, 8),
     ("DROPS", DROPS, 8 * DropCause::ALL.len() as u32),
+    ("LINKS", LINKS, LINKS_MAX as u32 * LINK_PAGE),
 ];
 
 const BULK: [Place; 6] = [
@@ -95,7 +97,8 @@ fn no_two_registers_overlap_and_all_are_in_their_window() {
 
 #[test]
 fn the_map_is_the_one_that_layout_4_names() {
-    // A change of any of these is another layout: LAYOUT_VALUE must change with it.
+    // A change of any of these is another layout: LAYOUT_VALUE must change with it. What a bit of CAPABILITIES announces is none:
+    // a host that does not know the bit writes and reads nothing of it.
     assert_eq!(LAYOUT_VALUE, 4);
     assert_eq!(MAGIC_VALUE.to_be_bytes(), *b"SNIC");
     assert_eq!((TABLE_VERSION, COMMIT, ABORT, COMMIT_STATUS), (0x120, 0x124, 0x128, 0x12c));
@@ -105,6 +108,7 @@ fn the_map_is_the_one_that_layout_4_names() {
     assert_eq!((region(0, REGION_NTS), region(0, REGION_IDENTITY)), (0x1050, 0x1070));
     assert_eq!((DROPS, DAG_LOAD), (0x4010, 0x1_0000));
     assert_eq!((LATENCY_WRITTEN, LATENCY_RECORDS, LATENCY_RECORD), (0xe0, 0x4_0000, 128));
+    assert_eq!((LINK_COUNT, link(1, LINK_REFUSED), CAPABILITY_LINKS), (0x118, 0x5858, 256));
     assert_eq!(dag_latency(3, DAG_LATENCY_EXPONENT), 0x6_003c);
     assert_eq!((ACTIVE_BANK, SHADOW_BANK, BANK_BYTES), (0x8_0000, 0x10_0000, 461_056));
 }

@@ -4,8 +4,8 @@ use std::fmt::Debug;
 
 use proptest::prelude::*;
 use snic_tables::{
-    ChainRow, ClassifierRow, CreditReservation, CreditRow, DagRow, GuardRow, InstanceRow, NONE,
-    PageRow, RateLimiterRow, RegionRow, RowCodec, StageRow, Steering,
+    ChainRow, ClassifierRow, CreditReservation, CreditRow, DagRow, GuardRow, Guest, InstanceRow,
+    NONE, PageRow, RateLimiterRow, RegionRow, RowCodec, StageRow, Steering,
 };
 
 use crate::strategies;
@@ -155,6 +155,7 @@ fn a_dag_row_in_words() {
         rate_limiter: 0x03ff,
         payload: true,
         configuration: 0x0bad_cafe,
+        guest: None,
     };
     let words = [0xc000_0102, 0xdead_beef, 0x0fff_0003, 0x0000_03ff, 0x0bad_cafe];
     check_golden(row, &words);
@@ -184,8 +185,32 @@ fn a_chain_row_in_words() {
 
 #[test]
 fn an_instance_row_in_words() {
-    let row = InstanceRow { region: 31, used_mask: 0b1010_0001, weight_kbps: 10_000_000 };
+    let row = InstanceRow::in_region(31, 0b1010_0001, 10_000_000);
     check_golden(row, &[0x8000_a11f, 0x0098_9680]);
+}
+
+#[test]
+fn an_instance_on_another_card_in_words() {
+    let row = InstanceRow::on_link(7, 0x0155, 10_000_000);
+    check_golden(row, &[0xc155_0007, 0x0098_9680]);
+    // Bits that a host without links never writes are not looked at.
+    let old = InstanceRow::decode(&[0x8155_a11f, 7, 0, 0]);
+    assert_eq!(old, Some(InstanceRow::in_region(31, 0b1010_0001, 7)));
+}
+
+#[test]
+fn the_row_of_a_guest_in_words() {
+    let row = DagRow {
+        tenant: 1,
+        uid: 2,
+        first_stage: 3,
+        stages: 1,
+        rate_limiter: NONE,
+        payload: false,
+        configuration: 0,
+        guest: Some(Guest { link: 5, home_uid: 0xdead_beef }),
+    };
+    check_golden(row, &[0x8000_0001, 2, 0x0003_0001, 0x8005_ffff, 0, 0xdead_beef]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use snic_tables::registers::*;
 use snic_tables::{
-    BANK_WORDS, ChainRow, ClassifierRow, CreditReservation, CreditRow, DagRow, InstanceRow,
+    BANK_WORDS, ChainRow, ClassifierRow, CreditReservation, CreditRow, DagRow, Guest, InstanceRow,
     PageRow, RateLimiterRow, RegionRow, RowCodec, StageRow, Steering, Table,
 };
 
@@ -27,7 +27,7 @@ fn addresses() -> Vec<(&'static str, Address)> {
     let control = named![
         LOAD_REGION LOAD_BUFFER_LOW LOAD_BUFFER_HIGH LOAD_BYTES LOAD_START LOAD_STATUS LOAD_PROGRESS LOAD_ERROR
         BULK_BUFFER_LOW BULK_BUFFER_HIGH BULK_BYTES BULK_START BULK_STATUS MAGIC LAYOUT CAPABILITIES REGION_COUNT
-        IDCODE BOOT_ID TABLE_VERSION COMMIT ABORT COMMIT_STATUS COMMIT_WAITS CLOCK_CYCLES
+        IDCODE BOOT_ID LINK_COUNT TABLE_VERSION COMMIT ABORT COMMIT_STATUS COMMIT_WAITS CLOCK_CYCLES
     ];
     let windows = named![
         REGIONS REGION_PAGE REGION_STATUS REGION_CONTROL REGION_DIGEST REGION_DIGEST_NEXT REGION_NTS REGION_IDENTITY
@@ -40,8 +40,8 @@ fn values() -> Vec<(&'static str, u32)> {
     let all = named![
         LOAD_IDLE LOAD_BUSY LOAD_DONE LOAD_FAILED LOAD_ERROR_PACKETS LOAD_ERROR_REGION LOAD_ERROR_BUSY
         LOAD_ERROR_IDENTITY BULK_TO_TABLES BULK_TO_HOST BULK_IDLE BULK_BUSY BULK_DONE BULK_REFUSED BULK_BYTES_MAX
-        MAGIC_VALUE LAYOUT_VALUE CAPABILITY_BULK CAPABILITY_CLOCK COMMIT_IDLE COMMIT_BUSY COMMIT_REFUSED
-        REGION_EMPTY REGION_LOADING REGION_LOADED REGION_BROKEN REGION_DECOUPLE REGION_RESET
+        MAGIC_VALUE LAYOUT_VALUE CAPABILITY_BULK CAPABILITY_CLOCK COMMIT_IDLE COMMIT_BUSY COMMIT_REFUSED COMMIT_NO_LINK
+        CAPABILITY_LINKS REGION_EMPTY REGION_LOADING REGION_LOADED REGION_BROKEN REGION_DECOUPLE REGION_RESET
     ];
     all.into_iter().collect()
 }
@@ -139,6 +139,7 @@ fn columns(text: &mut String) {
         rate_limiter: 0,
         payload: false,
         configuration: 0,
+        guest: None,
     };
     column(text, "DAG_TENANT", &dag, &DagRow { tenant: u16::MAX, ..dag });
     column(text, "DAG_UID", &dag, &DagRow { uid: u32::MAX, ..dag });
@@ -147,6 +148,10 @@ fn columns(text: &mut String) {
     column(text, "DAG_RATE_LIMITER", &dag, &DagRow { rate_limiter: u16::MAX, ..dag });
     column(text, "DAG_PAYLOAD", &dag, &DagRow { payload: true, ..dag });
     column(text, "DAG_CONFIGURATION", &dag, &DagRow { configuration: u32::MAX, ..dag });
+    let guest = |link, home_uid| DagRow { guest: Some(Guest { link, home_uid }), ..dag };
+    column(text, "DAG_IS_GUEST", &dag, &guest(0, 0));
+    column(text, "DAG_LINK", &guest(0, 0), &guest(u8::MAX, 0));
+    column(text, "DAG_HOME_UID", &guest(0, 0), &guest(0, u32::MAX));
     let stage = StageRow { chains: [0; 4], join_mask: 0, next: 0, last: false };
     column(text, "STAGE_JOIN_MASK", &stage, &StageRow { join_mask: u8::MAX, ..stage });
     column(text, "STAGE_NEXT", &stage, &StageRow { next: u16::MAX, ..stage });
@@ -155,9 +160,13 @@ fn columns(text: &mut String) {
     column(text, "CHAIN_FIRST", &chain, &ChainRow { first_instance: u16::MAX, ..chain });
     column(text, "CHAIN_INSTANCES", &chain, &ChainRow { instances: u16::MAX, ..chain });
     column(text, "CHAIN_BY_LOAD", &chain, &ChainRow { steering: Steering::LeastLoaded, ..chain });
-    let instance = InstanceRow { region: 0, used_mask: 0, weight_kbps: 0 };
-    column(text, "INSTANCE_REGION", &instance, &InstanceRow { region: u8::MAX, ..instance });
-    column(text, "INSTANCE_USED", &instance, &InstanceRow { used_mask: u8::MAX, ..instance });
+    let instance = InstanceRow::in_region(0, 0, 0);
+    column(text, "INSTANCE_REGION", &instance, &InstanceRow::in_region(u8::MAX, 0, 0));
+    column(text, "INSTANCE_USED", &instance, &InstanceRow::in_region(0, u8::MAX, 0));
+    let away = InstanceRow::on_link(0, 0, 0);
+    column(text, "INSTANCE_ON_LINK", &instance, &away);
+    column(text, "INSTANCE_LINK", &away, &InstanceRow::on_link(u8::MAX, 0, 0));
+    column(text, "INSTANCE_ENTRY", &away, &InstanceRow::on_link(0, u16::MAX, 0));
     column(text, "INSTANCE_WEIGHT", &instance, &InstanceRow { weight_kbps: u32::MAX, ..instance });
     let credit = CreditRow { initial: [0; 8], reservation: CreditReservation::Chain };
     let mut first = credit;
@@ -289,6 +298,7 @@ fn kept_words_are_those_that_columns_are_in() {
         rate_limiter: all,
         payload: true,
         configuration: u32::MAX,
+        guest: Some(Guest { link: u8::MAX, home_uid: u32::MAX }),
     };
     let limits = RateLimiterRow {
         rate_kbps: u32::MAX,
@@ -307,7 +317,7 @@ fn kept_words_are_those_that_columns_are_in() {
         words(&dag),
         words(&StageRow { chains: [all; 4], join_mask: 15, next: all, last: true }),
         words(&ChainRow { first_instance: all, instances: all, steering: Steering::LeastLoaded }),
-        words(&InstanceRow { region: 255, used_mask: 255, weight_kbps: u32::MAX }),
+        words(&InstanceRow::in_region(255, 255, u32::MAX)),
         words(&RegionRow { user_nt: true, bitstream_tag: u32::MAX, nts: [u32::MAX; 8] }),
         words(&CreditRow { initial: [127; 8], reservation: CreditReservation::Prefix }),
         words(&limits),

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use snic_tables::{
-    ChainRow, ClassifierRow, CreditReservation, CreditRow, DagRow, GuardRow, InstanceRow, PageRow,
-    RateLimiterRow, RegionRow, StageRow, Steering,
+    ChainRow, ClassifierRow, CreditReservation, CreditRow, DagRow, GuardRow, Guest, InstanceRow,
+    PageRow, RateLimiterRow, RegionRow, StageRow, Steering,
 };
 
 type Masked = (u32, u32);
@@ -44,15 +44,20 @@ pub fn guard() -> impl Strategy<Value = GuardRow> {
 }
 
 pub fn dag() -> impl Strategy<Value = DagRow> {
-    any::<(u16, u32, u16, u16, u16, bool, u32)>().prop_map(
-        |(tenant, uid, first_stage, stages, rate_limiter, payload, configuration)| DagRow {
-            tenant,
-            uid,
-            first_stage,
-            stages,
-            rate_limiter,
-            payload,
-            configuration,
+    let columns = any::<(u16, u32, u16, u16, u16, bool, u32)>();
+    let guest = proptest::option::of(any::<(u8, u32)>());
+    (columns, guest).prop_map(
+        |((tenant, uid, first_stage, stages, rate_limiter, payload, configuration), guest)| {
+            DagRow {
+                tenant,
+                uid,
+                first_stage,
+                stages,
+                rate_limiter,
+                payload,
+                configuration,
+                guest: guest.map(|(link, home_uid)| Guest { link, home_uid }),
+            }
         },
     )
 }
@@ -70,11 +75,12 @@ pub fn chain() -> impl Strategy<Value = ChainRow> {
 }
 
 pub fn instance() -> impl Strategy<Value = InstanceRow> {
-    any::<(u8, u8, u32)>().prop_map(|(region, used_mask, weight_kbps)| InstanceRow {
-        region,
-        used_mask,
-        weight_kbps,
-    })
+    (any::<bool>(), any::<(u8, u8, u32)>(), 0..1_024u16).prop_map(
+        |(is_here, (number, used_mask, weight_kbps), entry)| match is_here {
+            true => InstanceRow::in_region(number, used_mask, weight_kbps),
+            false => InstanceRow::on_link(number, entry, weight_kbps),
+        },
+    )
 }
 
 pub fn region() -> impl Strategy<Value = RegionRow> {

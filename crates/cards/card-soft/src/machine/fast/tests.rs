@@ -318,7 +318,7 @@ fn fill(target: &mut TableImage, (code, digest): (u32, u32), credits: u8, tag: u
     let initial = [credits; 8];
     let credits = CreditRow { initial, reservation: CreditReservation::Chain };
     target.set(0, &credits).expect("there");
-    target.set(0, &InstanceRow { region: 0, used_mask: 1, weight_kbps: 1 }).expect("there");
+    target.set(0, &InstanceRow::in_region(0, 1, 1)).expect("there");
     let chain = ChainRow { first_instance: 0, instances: 1, steering: Steering::RoundRobin };
     target.set(0, &chain).expect("there");
     let chains = [0, NONE, NONE, NONE];
@@ -340,6 +340,7 @@ fn fill(target: &mut TableImage, (code, digest): (u32, u32), credits: u8, tag: u
         rate_limiter: 0,
         payload: true,
         configuration: tag,
+        guest: None,
     };
     target.set(ROW, &dag).expect("there");
     let rule = ClassifierRow {

@@ -17,8 +17,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use snic_domain::{DagName, DagUid, OperationId, RegionId, Timestamp};
 use snic_tables::{
-    CardCommand, ConfigurationWay, DagConfiguration, DagRow, InstanceRow, ProgramFailure, RowCodec,
-    RowKey, Table, TableDelta, TableImage, Ticket, UnconfiguredNt, WindowChanges, WindowSlot,
+    CardCommand, ConfigurationWay, DagConfiguration, DagRow, InstancePlace, InstanceRow,
+    ProgramFailure, RowCodec, RowKey, Table, TableDelta, TableImage, Ticket, UnconfiguredNt,
+    WindowChanges, WindowSlot,
 };
 
 use crate::decide::rows::{self, DagColumns};
@@ -412,8 +413,8 @@ impl Tables {
         // target, which are written next. A region that only one of them names is still in use.
         let mut regions = 0u32;
         let mut mark = |row: Option<InstanceRow>| {
-            if let Some(row) = row {
-                regions |= 1u32.checked_shl(row.region.into()).unwrap_or(0);
+            if let Some(InstancePlace::Region { region, .. }) = row.map(|row| row.place) {
+                regions |= 1u32.checked_shl(region.into()).unwrap_or(0);
             }
         };
         for row in 0..Table::Instance.rows() as u16 {

@@ -361,7 +361,7 @@ impl TinyCard {
     pub fn routed(&self) -> BTreeSet<RegionId> {
         (0..Table::Instance.rows() as u16)
             .filter_map(|row| self.tables.get::<InstanceRow>(row))
-            .map(|row| RegionId(row.region))
+            .map(|row| RegionId(row.region().expect("on this card")))
             .collect()
     }
 

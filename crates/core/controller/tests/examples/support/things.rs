@@ -90,6 +90,7 @@ pub fn profile() -> CardProfile {
         save_area: SaveArea { bytes: ByteSize::from_bytes(16_384), bytes_per_second: 1_000_000 },
         regions: vec![region; REGIONS],
         processors: Vec::new(),
+        links: None,
     }
 }
 

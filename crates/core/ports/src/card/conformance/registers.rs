@@ -70,7 +70,7 @@ pub fn addresses_that_are_not_in_the_map_are_refused(fixture: Fixture) {
     let mut rig = Rig::new(fixture);
     let behind_regions = REGIONS + REGIONS_MAX as u32 * REGION_PAGE;
     let holes = [
-        BOOT_ID + 4,
+        LINK_COUNT + 4,
         LOAD_ERROR + 4,
         region(0, REGION_IN_FLIGHT) + 4,
         behind_regions,

@@ -57,7 +57,7 @@ pub(super) fn tables(rig: &Rig, tag: u32, admitted: Bandwidth) -> TableImage {
     let credits = CreditRow { initial: [8; 8], reservation: CreditReservation::Chain };
     image.set(0, &credits).expect(row);
     let chain = ChainRow { first_instance: 0, instances: 1, steering: Steering::RoundRobin };
-    image.set(0, &InstanceRow { region: 0, used_mask: 1, weight_kbps: 1 }).expect(row);
+    image.set(0, &InstanceRow::in_region(0, 1, 1)).expect(row);
     image.set(0, &chain).expect(row);
     let chains = [0, NONE, NONE, NONE];
     image.set(0, &StageRow { chains, join_mask: 1, next: NONE, last: true }).expect(row);
@@ -69,6 +69,7 @@ pub(super) fn tables(rig: &Rig, tag: u32, admitted: Bandwidth) -> TableImage {
         rate_limiter: ROW,
         payload: true,
         configuration: 0,
+        guest: None,
     };
     image.set(ROW, &dag).expect(row);
     image.set(IDLE_ROW, &DagRow { uid: dag_uid(IDLE_ROW), ..dag }).expect(row);

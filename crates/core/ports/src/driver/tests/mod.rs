@@ -87,6 +87,7 @@ impl Bench {
             rate_limiter: 0,
             payload: false,
             configuration: 0,
+            guest: None,
         };
         target.set(0, &row).expect("a row");
         self.program(5, TableImage::default().delta_to(&target));

@@ -308,7 +308,7 @@ fn counters_are_read_as_they_stand() {
     }
     let counters = bench.sample();
     assert_eq!((counters.packets_in, counters.packets_out), ((1 << 32) + 10, 9));
-    assert_eq!(counters.drops, [0, 0, 0, 0, 3, 0, 0, 0, 0, 0]);
+    assert_eq!(counters.drops, [0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(counters.errors(), 3);
     let dag = DagCounters {
         packets_in: 2,
@@ -318,6 +318,21 @@ fn counters_are_read_as_they_stand() {
     };
     assert_eq!(counters.dags, [(1023, dag)]);
     assert_eq!(bench.session.statistics().samples, 1);
+}
+
+/// Drops that only links cause are read of cards with links alone: others have no registers there.
+#[test]
+fn later_causes_of_drops_are_read_of_cards_that_count_them() {
+    let later = DROPS + 8 * DropCause::LinkLost as u32;
+    for (has_links, expected) in [(false, 0), (true, 7)] {
+        let mut bench = Bench::new();
+        let links = if has_links { CAPABILITY_LINKS } else { 0 };
+        bench.card.poke(CAPABILITIES, CAPABILITY_CONFIGURE | links);
+        bench.card.poke(later, 7);
+        bench.read_back();
+        snapshot(bench.step());
+        assert_eq!(bench.sample().drops[DropCause::LinkLost as usize], expected);
+    }
 }
 
 #[test]
@@ -381,6 +396,7 @@ fn counters_are_read_as_far_as_dags_ever_had_rows() {
         rate_limiter: 9,
         payload: false,
         configuration: 0,
+        guest: None,
     };
     target.set(9, &row).expect("a row");
     bench.program(5, TableImage::default().delta_to(&target));
@@ -421,6 +437,7 @@ fn drops_of_dags_are_read_where_packets_are_missing_and_a_few_in_a_sample() {
             rate_limiter: number,
             payload: false,
             configuration: 0,
+            guest: None,
         };
         target.set(number, &row).expect("a row");
         target

@@ -490,9 +490,9 @@ fn of_usage(of: &Lengths) -> Vec<Record> {
     });
     // As many versions of prices as there are hours in a month would be; there are as many as fit.
     let month = serde_json::json!({"month": u64::MAX, "parts": vec![(u64::MAX, amounts); 31]});
-    let most = [u64::MAX; 10];
+    let most = [u64::MAX; snic_tables::DropCause::ALL.len()];
     let row = serde_json::json!({
-        "uid": uid(), "account": {"rest": of.id::<TenantId>(0)}, "is_held": false, "seen": most[..4], "drops": most[..10],
+        "uid": uid(), "account": {"rest": of.id::<TenantId>(0)}, "is_held": false, "seen": most[..4], "drops": most,
         "rates": {"promised": u64::MAX, "packets": u64::MAX, "regions": u32::MAX, "area": u64::MAX, "memory": u64::MAX,
             "functions": u32::MAX, "nts": instances}, "since": u64::MAX,
     });
