@@ -468,13 +468,13 @@ fn binding(of: &Lengths) -> BindingRecord {
 fn of_usage(of: &Lengths) -> Vec<Record> {
     let meters = snic_usage::Meter::all().count();
     let numbers: Vec<u64> = (0..meters as u64).map(|_| u64::MAX).collect();
-    let known = || (0..17_u64).chain(22..39).chain(40..64);
+    let known = || (0..20_u64).chain(22..39).chain(40..64);
     let amounts: Vec<u64> =
         known().zip(numbers).flat_map(|(number, amount)| [number, amount]).collect();
     assert_eq!((known().count(), amounts.len()), (meters, 2 * meters));
     let meters = known().fold(0_u64, |set, number| set | 1 << number);
-    let first = [u64::MAX / 2, u64::MAX / 4, meters].into_iter().chain([u64::MAX; 58]);
-    let next = [u64::MAX / 400, u64::MAX / 4, meters].into_iter().chain([u64::MAX; 58]);
+    let first = [u64::MAX / 2, u64::MAX / 4, meters].into_iter().chain([u64::MAX; 61]);
+    let next = [u64::MAX / 400, u64::MAX / 4, meters].into_iter().chain([u64::MAX; 61]);
     let nts: Vec<NtTypeId> = (0..64).map(|n| of.owned(n)).collect();
     let rests = vec![u64::MAX; nts.len() / 4];
     let instances: BTreeMap<&NtTypeId, u32> = nts.iter().map(|nt| (nt, u32::MAX)).collect();
