@@ -65,13 +65,29 @@ struct Tried {
     loads_twice: usize,
 }
 
-/// Bits of a bank's words, where the shell keeps them.
-fn is_kept(word: usize) -> bool {
+/// The table of a bank's word, and its place in its row.
+fn place_of(word: usize) -> (Table, usize) {
     let holds = |table: &&Table| {
         (table.offset()..table.offset() + table.rows() * table.row_words()).contains(&word)
     };
-    let table = Table::ALL.iter().find(holds).expect("a bank has no gaps");
-    table.kept_words() >> ((word - table.offset()) % table.row_words()) & 1 == 1
+    let table = *Table::ALL.iter().find(holds).expect("a bank has no gaps");
+    (table, (word - table.offset()) % table.row_words())
+}
+
+/// Whether the shell keeps a word of a bank.
+fn is_kept(word: usize) -> bool {
+    let (table, place) = place_of(word);
+    table.kept_words() >> place & 1 == 1
+}
+
+/// A value for a word of the shadow bank that names no link: no host writes one to a card without links, of which the model
+/// refuses the commit and the shell does not look.
+fn without_link(at: Address, value: u32) -> u32 {
+    match place_of((at - SHADOW_BANK) as usize / 4) {
+        (Table::Instance, 0) => value & !(1 << 30),
+        (Table::Dag, 3) => value & !(1 << 31),
+        _ => value,
+    }
 }
 
 impl Pair {
@@ -124,8 +140,9 @@ impl Pair {
         self.tried.rows += 1;
         for word in 0..table.row_words() {
             if self.rng.random_ratio(3, 4) {
-                let value = self.rng.random();
-                self.write(at + 4 * word as u32, value);
+                let at = at + 4 * word as u32;
+                let value = without_link(at, self.rng.random());
+                self.write(at, value);
             }
         }
     }
@@ -138,7 +155,7 @@ impl Pair {
             let count = self.rng.random_range(0..40).min((SHADOW_BANK + BANK_BYTES - at) / 4);
             records.extend([at, count]);
             for offset in 0..count {
-                let value = self.rng.random();
+                let value = without_link(at + 4 * offset, self.rng.random());
                 records.push(value);
                 self.model.write(at + 4 * offset, value).expect("it is in the shadow bank");
             }

@@ -470,9 +470,69 @@ fn a_card_without_such_a_link_refuses_the_rows_with_a_status_of_their_own() {
     }
 }
 
-/// Each packet is served by rows of one version on each card, however often both change theirs.
+/// The frame behind NTs with these numbers, of which a mark has the lower half.
+fn marked(frame: &[u8], nts: [u8; 3]) -> Vec<u8> {
+    nts.into_iter().fold(frame.to_vec(), |mut bytes, nt| {
+        bytes.push(bytes.iter().fold(nt, |sum, byte| sum.rotate_left(1) ^ byte));
+        bytes
+    })
+}
+
+/// Each commit turns the chains before and behind the one on the other card round. Packets that are away meanwhile go on by
+/// the rows that they began with.
 #[test]
-fn commits_wait_for_packets_that_are_away_and_no_packet_sees_two_versions() {
+fn no_packet_sees_two_versions_of_its_home_cards_rows() {
+    let links = LinkProfile { count: 1, ..LINKS };
+    let (mut home, mut other) = (card(links), card(links));
+    home.load(0, &[(10, 100)]);
+    home.load(1, &[(11, 100)]);
+    other.load(0, &[(12, 100)]);
+    let stages = home.dag(HOME_ROW, &[&[&[(0, 1, 1)]], &[&[(0, 1, 1)]], &[&[(1, 1, 1)]]]);
+    put_on_link(&mut home, stages[1], 0);
+    serve_guest(&mut other, 0, 0);
+    let mut pool = pool([home, other]);
+    (0..2).for_each(|at| pool.card(at).set_frames(Box::new(Marked::default())));
+    pool.run_for(20 * US);
+    let mut number = 0;
+    for round in 0..40_u8 {
+        let card = pool.card(0);
+        assert_eq!(card.read(COMMIT_STATUS), Ok(COMMIT_IDLE), "round {round}");
+        let (before, mut image) = (card.active_tables(), card.active_tables());
+        for (stage, region) in [(stages[0], round % 2), (stages[2], 1 - round % 2)] {
+            let chain = image.get::<StageRow>(stage).expect("a stage").chains[0];
+            let instance = image.get::<ChainRow>(chain).expect("a chain").first_instance;
+            image.set(instance, &InstanceRow::in_region(region, 1, 1)).expect("there");
+        }
+        for (key, words) in before.delta_to(&image).rows() {
+            card.write_block(shadow_row(key).expect("there"), words).expect("there");
+        }
+        let version = card.read(TABLE_VERSION).expect("there") + 1;
+        card.write(COMMIT, version).expect("there");
+        for _ in 0..40 {
+            number += 1;
+            let mut bytes = frame(number);
+            bytes[0] = 7;
+            feed(pool.card(0), &bytes);
+            pool.run_for(Duration::from_nanos(400));
+        }
+    }
+    drain(&mut pool, 2);
+    let out = &pool.card(0).frames::<Marked>().expect("set").out;
+    assert_eq!(out.len(), number);
+    let mut turned = [0, 0];
+    for (bytes, _) in out {
+        let sent = &bytes[..bytes.len() - 3];
+        let ways = [[10, 12, 11], [11, 12, 10]]
+            .map(|ids| marked(sent, ids.map(|id| Rig::nt((id, 100)).id.code().0 as u8)));
+        let way = ways.iter().position(|way| way == bytes);
+        turned[way.expect("one order or the other")] += 1;
+    }
+    assert!(turned.iter().all(|packets| *packets > 500), "{turned:?}");
+}
+
+/// However often both cards commit, they wait for the packets that are away or of the other card, and all come back.
+#[test]
+fn commits_wait_for_packets_that_are_away() {
     let mut pool = pool(two_cards(LinkProfile { count: 1, ..LINKS }));
     pool.card(0).attach(source(HOME_ROW, 20)).expect("valid");
     pool.run_for(50 * US);
