@@ -55,6 +55,9 @@ pub struct CardExtras {
     pub vhost_user: Option<OpenPort>,
     /// Makes a fast path, where the settings want one.
     pub offload: Option<OpenOffload>,
+    /// Beginning of all random numbers of the card and its NTs, such as a NAT's ports, for tests that compare two cards. Without it
+    /// nobody outside can know them.
+    pub seed: Option<u64>,
 }
 
 /// Serves a card at its place until the process is killed: that is a power loss of the card.
@@ -74,7 +77,7 @@ pub fn serve(
     let mut offload = open_offload(&settings, extras.offload);
     let switch = Switch::open(&settings, extras.vhost_user, offload.as_deref_mut())
         .map_err(SoftCardFailure::Card)?;
-    let machine = Machine::new(profile, settings, switch, extras.modules)
+    let machine = Machine::new(profile, settings, switch, extras.modules, extras.seed)
         .map_err(SoftCardFailure::Card)?
         .with_fast_path(offload);
     let socket = place.socket();
@@ -226,8 +229,8 @@ pub(crate) mod tests {
             failovers: Vec::new(),
             fast_path: false,
         };
-        let machine =
-            Machine::new(profile, settings, Switch::default(), None).expect("a valid profile");
+        let machine = Machine::new(profile, settings, Switch::default(), None, None)
+            .expect("a valid profile");
         let listener = UnixListener::bind(place.socket()).expect("a new folder");
         std::thread::spawn(move || run(machine, listener));
     }

@@ -103,11 +103,12 @@ impl Machine {
         settings: SoftCardSettings,
         switch: Switch,
         runtime: Option<Arc<dyn ModuleRuntime>>,
+        seed: Option<u64>,
     ) -> Result<Self, String> {
         let pool = Pool::new(FRAMES_MAX, FRAME_BYTES_MAX);
-        let datapath =
-            Datapath::new(&pool, ChaCha8Rng::seed_from_u64(draw()), Modules::new(runtime));
-        let card = SimCard::with_options(profile, draw(), plane_options());
+        let random = ChaCha8Rng::seed_from_u64(seed.unwrap_or_else(draw));
+        let datapath = Datapath::new(&pool, random, Modules::new(runtime));
+        let card = SimCard::with_options(profile, seed.unwrap_or_else(draw), plane_options());
         let mut card = card.map_err(|error| error.to_string())?;
         card.set_frames(Box::new(datapath));
         // A host whose clock stands before 1970 shows times from there on.

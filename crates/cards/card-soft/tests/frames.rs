@@ -240,7 +240,7 @@ fn packets_that_linux_would_take_do_not_pass_a_firewall_that_cannot_read_them() 
     let (mut bench, hosts) = card('p', 1, Vec::new());
     let [server, guest] = &hosts[..] else { panic!("two hosts") };
     let ssh = r#"{"rules":[{"action":"accept","protocol":"tcp","destination_ports":"22"}]}"#;
-    bench.program_with([None, Some(ssh)], Some(0));
+    bench.program_with(&[None, Some(ssh)], Some(0));
     let names: Vec<_> = HEADS.iter().map(|(name, ..)| *name).collect();
     let mut direct = Names::application(server);
     let wire = Names::wire(server, &server.device, &names);
@@ -319,7 +319,7 @@ fn control_frames_of_a_link_reach_neither_the_network_nor_another_guest() {
     }
     let (mut bench, hosts) = card('q', 2, Vec::new());
     // NTs without a configuration pass all frames on unchanged.
-    bench.program_with([None, None], None);
+    bench.program_with(&[None, None], None);
     for (port, sender) in hosts.iter().enumerate() {
         let from = sender.station(&sender.device);
         let control = control_frames(&from);
@@ -354,7 +354,7 @@ fn a_guarded_function_sends_from_its_station_in_its_vlans_and_little_to_all() {
     };
     let (mut bench, hosts) = card('r', 2, vec![guard]);
     let [server, guest, neighbour] = &hosts[..] else { panic!("three hosts") };
-    bench.program_with([None, None], None);
+    bench.program_with(&[None, None], None);
     let other = bytes_of(&neighbour.station(&neighbour.device));
     let frame = |name: &str, to: &[u8], from: &[u8], tag: &[u8]| {
         [to, from, tag, &[0x88, 0xb5], name.as_bytes(), b";", &[0; 40]].concat()
@@ -462,7 +462,7 @@ fn traffic_follows_the_virtual_router_of_keepalived_when_its_master_is_killed() 
         let failovers = if has_own_station { vec![failover] } else { Vec::new() };
         let (mut bench, hosts) = card_with_failovers(letter, 2, Vec::new(), failovers);
         let [network, first, second] = &hosts[..] else { panic!("three hosts") };
-        bench.program_with([None, None], None);
+        bench.program_with(&[None, None], None);
         let answering = |guest: &Host, name: &str| {
             let program = format!(
                 "import socket\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM);s.bind(('',{SHUT}));print('ready')\n\

@@ -80,6 +80,7 @@ fn run(command: Command) -> Result<()> {
                 modules: Some(modules),
                 vhost_user: Some(vhost_user),
                 offload: OFFLOAD,
+                seed: None,
             };
             snic_card_soft::serve_folder(&folder, profiles.as_deref(), extras)
                 .context("serve the card")

@@ -14,7 +14,7 @@ use snic_card_soft::{
 };
 use snic_domain::{
     Bandwidth, ByteSize, CardModel, CardProfile, DagSpec, DagUid, Digest, NtConfiguration,
-    NtNumber, NtType,
+    NtNumber, NtType, NtTypeId,
 };
 use snic_ports::card::{Buffers as _, Card as _, Registers as _};
 use snic_ports::packets::PortTraffic;
@@ -121,6 +121,8 @@ pub struct Bench {
     image: TableImage,
     limit: Option<RateLimiterRow>,
     version: u32,
+    /// NTs of the DAG.
+    chain: Vec<NtTypeId>,
     /// The name of the card's thread.
     thread: String,
 }
@@ -176,7 +178,8 @@ impl Bench {
         let program = Program { file: "/nonexistent".into(), arguments: Vec::new() };
         let card = SoftCard::open(place, &program, model, settings).expect("it answers");
         let (image, limit, version) = (TableImage::default(), None, 0);
-        Self { card, profile, image, limit, version, thread }
+        let chain = ["nat", "firewall"].map(|id| id.parse().expect("a label")).to_vec();
+        Self { card, profile, image, limit, version, chain, thread }
     }
 
     /// Limits the DAG to this rate in kbit/s and burst with the next program.
@@ -201,19 +204,22 @@ impl Bench {
     }
 
     /// Gives the DAG of [`Bench::program`] other configurations.
-    pub fn tell(&mut self, told: [Option<&str>; 2]) {
-        let ids = ["nat", "firewall"].map(|id| id.parse().expect("a label"));
-        let mut spec = DagSpec::chain(&ids, Bandwidth::from_gbps(10));
-        for (node, json) in spec.nodes.iter_mut().zip(told) {
-            node.configuration = json.map(NtConfiguration::new);
-        }
-        let uid = DagUid::new(1, 1).expect("it fits");
-        let number = |nt: &snic_domain::NtTypeId| NtNumber(nt.code().0);
-        let configuration = DagConfiguration::of(uid, &spec, number).expect("some are told");
+    pub fn tell(&mut self, told: &[Option<&str>]) {
+        let configuration = self.configuration(told).expect("some are told");
         self.configure(&configuration);
         let mut target = self.image.clone();
         target.set(1, &Self::dag_row(Some(&configuration), self.limit.is_some())).expect("there");
         self.commit(target);
+    }
+
+    /// Configurations of the DAG's NTs, in the chain's order.
+    fn configuration(&self, told: &[Option<&str>]) -> Option<DagConfiguration> {
+        let mut spec = DagSpec::chain(&self.chain, Bandwidth::from_gbps(10));
+        for (node, json) in spec.nodes.iter_mut().zip(told) {
+            node.configuration = json.map(NtConfiguration::new);
+        }
+        let uid = DagUid::new(1, 1).expect("it fits");
+        DagConfiguration::of(uid, &spec, |nt| NtNumber(nt.code().0))
     }
 
     /// Takes the DAG of [`Bench::program`] off the card.
@@ -272,15 +278,22 @@ impl Bench {
     pub fn program(&mut self) {
         let nat = r#"{"inside":["10.90.0.2/32"],"external":["10.91.0.1"]}"#;
         let firewall = r#"{"rules":[{"action":"accept","protocol":"udp"}]}"#;
-        self.program_with([Some(nat), Some(firewall)], Some(0));
+        self.program_with(&[Some(nat), Some(firewall)], Some(0));
+    }
+
+    /// Loads NTs of these types with these configurations, as [`Bench::program_with`] does NAT and firewall.
+    pub fn program_chain(&mut self, chain: &[(&str, Option<&str>)], function: Option<u16>) {
+        self.chain = chain.iter().map(|(id, _)| id.parse().expect("a label")).collect();
+        let told: Vec<Option<&str>> = chain.iter().map(|(_, told)| *told).collect();
+        self.program_with(&told, function);
     }
 
     /// Loads NAT and firewall with these configurations, and leads all packets of a function, or all that there are,
     /// through them. One without a configuration passes all frames on.
-    pub fn program_with(&mut self, told: [Option<&str>; 2], function: Option<u16>) {
+    pub fn program_with(&mut self, told: &[Option<&str>], function: Option<u16>) {
         let catalogue = catalogue::builtin().expect("the built-in catalogue");
-        let ids = ["nat", "firewall"].map(|id| id.parse().expect("a label"));
-        let nts: Vec<&NtType> = ids
+        let nts: Vec<&NtType> = self
+            .chain
             .iter()
             .map(|id| catalogue.nt_types.iter().find(|nt| nt.id == *id).expect("built in"))
             .collect();
@@ -288,11 +301,7 @@ impl Bench {
             .expect("fits");
         self.load(&bytes);
         let uid = DagUid::new(1, 1).expect("it fits");
-        let mut spec = DagSpec::chain(&ids, Bandwidth::from_gbps(10));
-        for (node, json) in spec.nodes.iter_mut().zip(told) {
-            node.configuration = json.map(NtConfiguration::new);
-        }
-        let configuration = DagConfiguration::of(uid, &spec, |nt| NtNumber(nt.code().0));
+        let configuration = self.configuration(told);
         if let Some(configuration) = &configuration {
             self.configure(configuration);
         }
@@ -307,7 +316,8 @@ impl Bench {
         let credits = CreditRow { initial, reservation: CreditReservation::Chain };
         target.set(0, &region).expect("there");
         target.set(0, &credits).expect("there");
-        target.set(0, &InstanceRow::in_region(0, 3, 1)).expect("there");
+        let used = (1 << self.chain.len()) - 1;
+        target.set(0, &InstanceRow::in_region(0, used, 1)).expect("there");
         let chain = ChainRow { first_instance: 0, instances: 1, steering: Steering::RoundRobin };
         target.set(0, &chain).expect("there");
         let chains = [0, NONE, NONE, NONE];

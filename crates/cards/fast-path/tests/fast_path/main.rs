@@ -5,12 +5,14 @@
 
 mod card;
 mod death;
+mod equivalence;
 mod frames;
 mod process;
 mod rig;
 mod rules;
 mod site;
 mod streams;
+mod traffic;
 
 #[path = "../../../card-soft/tests/support/mod.rs"]
 mod support;

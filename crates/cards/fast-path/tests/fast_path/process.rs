@@ -56,10 +56,10 @@ fn a_change_takes_effect_from_one_packet_to_the_next() {
     rig.warm_up(&sender, &receiver);
     // The firewall keeps what is established; without a memory it drops by its rules.
     let closed = r#"{"stateful":false,"rules":[{"action":"accept","protocol":"tcp"}]}"#;
-    rig.bench.tell([Some(NAT), Some(closed)]);
+    rig.bench.tell(&[Some(NAT), Some(closed)]);
     send(&sender, 50);
     assert_eq!(count(&receiver), 0, "the firewall drops them: {:?}", rig.bench.observe());
-    rig.bench.tell([Some(NAT), Some(FIREWALL)]);
+    rig.bench.tell(&[Some(NAT), Some(FIREWALL)]);
     rig.warm_up(&sender, &receiver);
     rig.bench.remove_dag();
     send(&sender, 50);

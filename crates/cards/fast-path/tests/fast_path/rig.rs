@@ -15,6 +15,7 @@ use crate::support;
 /// Set for the process that is the card: its folder, and its namespace.
 const FOLDER: &str = "SNIC_FAST_PATH_FOLDER";
 const NAMESPACE: &str = "SNIC_FAST_PATH_NAMESPACE";
+const SEED: &str = "SNIC_FAST_PATH_SEED";
 pub const FAMILY: &Family = &FAMILIES[0];
 pub const NAT: &str = r#"{"inside":["10.0.0.1/32"],"external":["10.1.0.200"]}"#;
 pub const FIREWALL: &str =
@@ -27,8 +28,10 @@ pub fn serve() -> bool {
     let (Ok(folder), Ok(namespace)) = (std::env::var(FOLDER), std::env::var(NAMESPACE)) else {
         return false;
     };
+    let seed = std::env::var(SEED).ok().map(|seed| seed.parse().expect("a number"));
     inside(&namespace, || {
-        let extras = CardExtras { offload: Some(snic_fast_path::open), ..CardExtras::default() };
+        let offload = Some(snic_fast_path::open as _);
+        let extras = CardExtras { offload, seed, ..CardExtras::default() };
         let served = snic_card_soft::serve_folder(folder.as_ref(), None, extras);
         served.expect("it serves until it is killed");
     });
@@ -43,6 +46,38 @@ impl Drop for Killed {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// Starts a card's process in a namespace whose devices `cb` and `ca` are its uplink and function 0.
+pub fn start(
+    namespace: &str,
+    fast_path: bool,
+    seed: Option<u64>,
+) -> (Killed, tempfile::TempDir, support::Bench) {
+    let port = |spec: &str| spec.parse().expect("a port");
+    let settings = SoftCardSettings {
+        model: "sim-16".to_owned(),
+        uplink: Some(port("interface:cb")),
+        functions: vec![port("interface:ca")],
+        guards: Vec::new(),
+        failovers: Vec::new(),
+        fast_path,
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = CardFolder::new(folder.path());
+    std::fs::write(place.settings(), serde_json::to_vec(&settings).expect("text")).expect("ours");
+    let mut command = Command::new(std::env::current_exe().expect("a path"));
+    command.args(["--exact", "process::card", "--ignored", "--nocapture"]);
+    command.env(FOLDER, folder.path()).env(NAMESPACE, namespace).stdout(Stdio::null());
+    command.envs(seed.map(|seed| (SEED, seed.to_string())));
+    let process = Killed(command.spawn().expect("it starts"));
+    let until = Instant::now() + Duration::from_secs(10);
+    while UnixStream::connect(place.socket()).is_err() {
+        assert!(Instant::now() < until, "no card");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let bench = support::Bench::of(&place, &settings, String::new());
+    (process, folder, bench)
 }
 
 /// A card's process between two hosts, with a DAG of a NAT and a firewall.
@@ -74,33 +109,11 @@ impl Rig {
         ip(&format!("-n {a} neigh add {} lladdr 02:00:00:00:00:0b dev a", FAMILY.gateway));
         ip(&format!("-n {b} neigh add {} lladdr 02:00:00:00:00:0a dev b", FAMILY.external));
         ip(&format!("-n {a} route add default via {} dev a", FAMILY.gateway));
-        let port = |spec: &str| spec.parse().expect("a port");
-        let settings = SoftCardSettings {
-            model: "sim-16".to_owned(),
-            uplink: Some(port("interface:cb")),
-            functions: vec![port("interface:ca")],
-            guards: Vec::new(),
-            failovers: Vec::new(),
-            fast_path,
-        };
-        let folder = tempfile::tempdir().expect("a folder");
-        let place = CardFolder::new(folder.path());
-        std::fs::write(place.settings(), serde_json::to_vec(&settings).expect("text"))
-            .expect("ours");
-        let mut command = Command::new(std::env::current_exe().expect("a path"));
-        command.args(["--exact", "process::card", "--ignored", "--nocapture"]);
-        command.env(FOLDER, folder.path()).env(NAMESPACE, card).stdout(Stdio::null());
-        let process = Killed(command.spawn().expect("it starts"));
-        let until = Instant::now() + Duration::from_secs(10);
-        while UnixStream::connect(place.socket()).is_err() {
-            assert!(Instant::now() < until, "no card");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        let mut bench = support::Bench::of(&place, &settings, String::new());
+        let (process, folder, mut bench) = start(card, fast_path, None);
         if let Some([rate, burst]) = limit {
             bench.limit(rate, burst);
         }
-        bench.program_with([Some(NAT), Some(FIREWALL)], Some(0));
+        bench.program_with(&[Some(NAT), Some(FIREWALL)], Some(0));
         Some(Self { bench, site, process, folder })
     }
 

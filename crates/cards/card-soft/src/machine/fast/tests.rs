@@ -188,7 +188,7 @@ impl Bench {
         switch.add(Side::Uplink, "uplink".to_owned(), Box::new(uplink.clone()));
         switch.add(Side::Function(0), "function".to_owned(), Box::new(function.clone()));
         switch.set_fast();
-        let machine = Machine::new(profile, settings, switch, None).expect("a valid profile");
+        let machine = Machine::new(profile, settings, switch, None, None).expect("a valid profile");
         let machine = machine.with_fast_path(Some(Box::new(fake.clone())));
         let mut bench = Self { machine, fake, function, uplink };
         bench.program(&catalogue);

@@ -137,7 +137,7 @@ impl NetworkTask for Nat {
         active.tables.remove_expired(EXPIRED_PER_PACKET, context.now);
         if rule.tickets.iter().any(Option::is_some) {
             active.fragments.remove_expired(context.now, context.emitted);
-            active.tables.follow_rule(rule, station, context.now);
+            active.tables.follow_rule(rule, context.now);
         }
         true
     }

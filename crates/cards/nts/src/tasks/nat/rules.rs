@@ -51,39 +51,35 @@ impl Tables {
         (self.sessions.ticket(session), self.mappings.ticket(mapping))
     }
 
-    /// Whether the sessions of a rule are as they were, and packets that turn around still go to the same station.
-    /// `from` is the station of the packet at hand.
+    /// Whether the sessions of a rule are as they were, packets that turn around still go to the same station, and packets to the
+    /// sender go to `from`, the station of the packet at hand: where another station has spoken for it since, only a packet that is
+    /// processed says that it is this one again.
     pub(super) fn holds(&self, rule: &FlowRule, from: [u8; 6], now: Timestamp) -> bool {
         let [out_session, out_mapping, in_session, in_mapping] = rule.tickets;
         let sessions = [out_session, in_session].into_iter().flatten();
         let mappings = [out_mapping, in_mapping].into_iter().flatten();
+        let known = |mapping: EntryTicket| {
+            let is_valid = self.mappings.is_valid(mapping);
+            is_valid.then(|| self.mappings.value(mapping.id()).station).flatten()
+        };
         let is_same_station = match (rule.rewrite, in_mapping) {
-            (Rewrite { back_to: Some(station), .. }, Some(mapping)) => {
-                let is_own = out_mapping == in_mapping;
-                let known = self
-                    .mappings
-                    .is_valid(mapping)
-                    .then(|| self.mappings.value(mapping.id()).station);
-                station == if is_own { Some(from) } else { known.flatten() }
-            }
+            (Rewrite { back_to: Some(station), .. }, Some(mapping)) => station == known(mapping),
             _ => true,
         };
-        is_same_station
+        out_mapping.is_none_or(|mapping| known(mapping) == Some(from))
+            && is_same_station
             && sessions.into_iter().all(|ticket| self.sessions.is_steady(ticket, now))
             && mappings.into_iter().all(|ticket| self.mappings.is_valid(ticket))
     }
 
-    /// A packet of the sessions of a rule that holds, from this station.
-    pub(super) fn follow_rule(&mut self, rule: &FlowRule, from: [u8; 6], now: Timestamp) {
+    /// A packet of the sessions of a rule that holds.
+    pub(super) fn follow_rule(&mut self, rule: &FlowRule, now: Timestamp) {
         let [out_session, out_mapping, in_session, in_mapping] = rule.tickets;
         for (session, mapping) in [(out_session, out_mapping), (in_session, in_mapping)] {
             if let (Some(session), Some(mapping)) = (session, mapping) {
                 self.sessions.touch_steady(session, now);
                 self.use_mapping(mapping.id(), now);
             }
-        }
-        if let Some(mapping) = out_mapping {
-            self.mappings.value_mut(mapping.id()).station = Some(from);
         }
     }
 }

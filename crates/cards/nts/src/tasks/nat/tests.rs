@@ -9,7 +9,7 @@ use crate::tasks::support::{
     fragments, tcp, time_exceeded, too_big, udp_between, unreachable,
 };
 use crate::wire::{self, Flow, Frame, quoted_flow};
-use crate::{Direction, DropReason, Verdict};
+use crate::{Context, Direction, DropReason, Emitted, FlowKey, Pool, Verdict};
 
 pub(super) const HOST: End = ("10.0.0.1", 40_000);
 pub(super) const SERVER: End = ("192.0.2.1", 80);
@@ -172,6 +172,39 @@ fn errors_from_inside_show_nothing_of_it() {
         bench.run(&time_exceeded("10.0.0.254", SERVER.0, &never_came)).verdict,
         NO_CONNECTION
     );
+}
+
+/// Packets that pass elsewhere by a rule teach nothing while they do, so the rule ends where they would.
+#[test]
+fn a_rule_ends_when_its_host_is_seen_at_another_station() {
+    let mut bench = nat(json!({"filtering": "endpoint-independent"}));
+    let frame = udp_between(HOST, SERVER, b"");
+    let out = flow(&forwarded(&mut bench, &frame));
+    let seen = (fixed(out.source), out.source_port);
+    forwarded(&mut bench, &udp_between(SERVER, seen, b""));
+    let rule_of = |bench: &mut Bench| {
+        let mut packet = bench.packet(&frame);
+        let verdict = bench.pass(&mut packet);
+        bench.nt.flow_rule(&packet, verdict).expect("the session is steady")
+    };
+    let rule = rule_of(&mut bench);
+    let (key, _) = FlowKey::of(&frame).expect("a datagram has one");
+    assert!(bench.nt.holds(&rule, &key, bench.now));
+    let station = [2, 0, 0, 0, 0, 0x99];
+    let mut moved = udp_between(HOST, ("192.0.2.7", 53), b"");
+    moved[6..12].copy_from_slice(&station);
+    forwarded(&mut bench, &moved);
+    assert!(!bench.nt.holds(&rule, &key, bench.now), "the host was last seen elsewhere");
+    let neighbour = udp_between(("10.0.0.2", 9), seen, b"");
+    assert_eq!(bench.run(&neighbour).frame[..6], station);
+    // What passed by the rule before is told late, and is no news of the host.
+    let (mut random, mut emitted) = (bench.random.clone(), Emitted::new(Pool::new(1, 2_048)));
+    let mut context = Context { now: bench.now, random: &mut random, emitted: &mut emitted };
+    assert!(!bench.nt.passed_elsewhere((&rule, &key), 5, &mut context));
+    assert_eq!(bench.run(&neighbour).frame[..6], station);
+    let again = rule_of(&mut bench);
+    assert!(bench.nt.holds(&again, &key, bench.now));
+    assert_eq!(bench.run(&neighbour).frame[..6], CLIENT_STATION);
 }
 
 #[test]
