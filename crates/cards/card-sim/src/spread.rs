@@ -4,6 +4,12 @@
 //! first row. What is owed never grows beyond one packet for each instance. By packets alone one of two equal instances
 //! would get all the large ones where large and small ones alternate, as data and acknowledgements do, and more than it
 //! serves.
+//!
+//! Where a chain is steered by flow, an instance that still has packets of the flow at hand gets the next one, so that none overtakes
+//! another, also when instances come. It is owed for it as for any other, so flows that begin go to the others meanwhile. A flow
+//! without packets there goes where the next packet would. Flows of a DAG with the same hash stay together.
+
+use std::collections::BTreeMap;
 
 use snic_tables::{ChainRow, DropCause, InstancePlace, InstanceRow, RowKey, Steering, Table};
 
@@ -13,11 +19,34 @@ use crate::decoded::Decoded;
 #[derive(Debug)]
 pub(crate) struct InstanceSelector {
     owed: Box<[i64]>,
+    /// Flows with packets in regions.
+    flows: BTreeMap<FlowAtStage, HeldFlow>,
 }
+
+/// Packets of flows with one hash, of one DAG, on one branch of one of its stages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FlowAtStage {
+    pub(crate) dag: u16,
+    /// Stages before it.
+    pub(crate) stage: u8,
+    pub(crate) branch: u8,
+    pub(crate) hash: u8,
+}
+
+/// Region of flows, and their packets there.
+#[derive(Debug, Clone, Copy)]
+struct HeldFlow {
+    region: u8,
+    packets: u32,
+}
+
+/// Bytes that an instance is owed at most, or has had too many, for each unit of its chain's weights: a flow stays where it is, however
+/// much that is.
+const OWED_BYTES_MAX: i64 = 1 << 16;
 
 impl Default for InstanceSelector {
     fn default() -> Self {
-        Self { owed: vec![0; Table::Instance.rows()].into() }
+        Self { owed: vec![0; Table::Instance.rows()].into(), flows: BTreeMap::new() }
     }
 }
 
@@ -37,14 +66,14 @@ impl InstanceSelector {
         }
     }
 
-    /// The instance of `chain` that gets a packet of `bytes`; where the chain is steered by it,
-    /// `load` says how much there is to do.
+    /// The instance of `chain` that gets a packet of `bytes`. Where the chain is steered by it, `flow` is the packet's, or `load` says
+    /// how much there is to do.
     #[inline]
     pub(crate) fn choose(
         &mut self,
         rows: &Decoded,
         chain: u16,
-        bytes: u32,
+        (bytes, flow): (u32, FlowAtStage),
         load: impl Fn(InstancePlace) -> u64,
     ) -> Result<u16, DropCause> {
         let row = rows.chains.get(usize::from(chain)).copied().flatten();
@@ -55,15 +84,28 @@ impl InstanceSelector {
         }
         let weight = |at: usize| rows.instances[at].as_ref().map_or(0, weight);
         let first = all.clone().next().ok_or(DropCause::NoInstance)?;
-        let chosen = if all.len() == 1 { first } else { self.most_owed(all, bytes, weight) };
+        let held = match row.steering {
+            Steering::ByFlow => self.flows.get(&flow).map(|held| held.region),
+            _ => None,
+        };
+        let kept = held.and_then(|held| {
+            let is_there = |at: &usize| {
+                let place = rows.instances[*at].as_ref().map(|row| row.place);
+                weight(*at) > 0
+                    && matches!(place, Some(InstancePlace::Region { region, .. }) if region == held)
+            };
+            all.clone().find(is_there)
+        });
+        let chosen =
+            if all.len() == 1 { first } else { self.most_owed(all, kept, (bytes, weight)) };
         if weight(chosen) == 0 { Err(DropCause::NoInstance) } else { Ok(chosen as u16) }
     }
 
     fn most_owed(
         &mut self,
         all: std::ops::Range<usize>,
-        bytes: u32,
-        weight: impl Fn(usize) -> u32,
+        kept: Option<usize>,
+        (bytes, weight): (u32, impl Fn(usize) -> u32),
     ) -> usize {
         let mut best = all.start;
         let mut sum = 0;
@@ -75,8 +117,33 @@ impl InstanceSelector {
                 best = at;
             }
         }
-        self.owed[best] -= sum;
-        best
+        let chosen = kept.unwrap_or(best);
+        self.owed[chosen] -= sum;
+        if kept.is_some() {
+            let weights: i64 = all.clone().map(|at| i64::from(weight(at))).sum();
+            let most = OWED_BYTES_MAX * weights;
+            for owed in &mut self.owed[all] {
+                *owed = (*owed).clamp(-most, most);
+            }
+        }
+        chosen
+    }
+
+    /// A packet of a flow goes to a region.
+    pub(crate) fn hold(&mut self, flow: FlowAtStage, region: u8) {
+        let held = self.flows.entry(flow).or_insert(HeldFlow { region, packets: 0 });
+        // Where the one before is none of the chain's any more, what is there may be overtaken.
+        held.region = region;
+        held.packets += 1;
+    }
+
+    /// A packet of a flow has left its region, or is lost there.
+    pub(crate) fn release(&mut self, flow: FlowAtStage) {
+        let held = self.flows.get_mut(&flow).expect("each packet is held once, and leaves once");
+        held.packets -= 1;
+        if held.packets == 0 {
+            self.flows.remove(&flow);
+        }
     }
 }
 
@@ -108,6 +175,8 @@ mod tests {
 
     use super::*;
 
+    const FLOW: FlowAtStage = FlowAtStage { dag: 1, stage: 0, branch: 0, hash: 0 };
+
     fn chain(first_instance: u16, instances: usize) -> ChainRow {
         ChainRow { first_instance, instances: instances as u16, steering: Steering::RoundRobin }
     }
@@ -129,8 +198,9 @@ mod tests {
     fn equal_weights_take_turns_where_packets_are_equal() {
         let rows = rows(&[7, 7, 7]);
         let mut spread = InstanceSelector::default();
-        let chosen: Vec<_> =
-            [594; 6].map(|bytes| spread.choose(&rows, 5, bytes, idle).expect("an instance")).into();
+        let chosen: Vec<_> = [594; 6]
+            .map(|bytes| spread.choose(&rows, 5, (bytes, FLOW), idle).expect("an instance"))
+            .into();
         assert_eq!(chosen, [10, 11, 12, 10, 11, 12]);
     }
 
@@ -140,7 +210,7 @@ mod tests {
         let mut spread = InstanceSelector::default();
         let mut bytes = [0; 2];
         for size in [64, 1_500].repeat(100) {
-            let at = spread.choose(&rows, 5, size, idle).expect("an instance");
+            let at = spread.choose(&rows, 5, (size, FLOW), idle).expect("an instance");
             bytes[usize::from(at) - 10] += size;
         }
         assert!(bytes[0].abs_diff(bytes[1]) <= 1_500, "{bytes:?}");
@@ -150,16 +220,16 @@ mod tests {
     fn a_chain_without_a_usable_instance_has_none() {
         let mut spread = InstanceSelector::default();
         let none = Err(DropCause::NoInstance);
-        assert_eq!(spread.choose(&Decoded::default(), 5, 64, idle), none);
-        assert_eq!(spread.choose(&rows(&[]), 5, 64, idle), none);
-        assert_eq!(spread.choose(&rows(&[0, 0]), 5, 64, idle), none);
-        assert_eq!(spread.choose(&rows(&[1]), 4, 64, idle), none);
-        assert_eq!(spread.choose(&rows(&[1]), u16::MAX, 64, idle), none);
+        assert_eq!(spread.choose(&Decoded::default(), 5, (64, FLOW), idle), none);
+        assert_eq!(spread.choose(&rows(&[]), 5, (64, FLOW), idle), none);
+        assert_eq!(spread.choose(&rows(&[0, 0]), 5, (64, FLOW), idle), none);
+        assert_eq!(spread.choose(&rows(&[1]), 4, (64, FLOW), idle), none);
+        assert_eq!(spread.choose(&rows(&[1]), u16::MAX, (64, FLOW), idle), none);
         let mut gap = rows(&[1]);
         gap.instances[10] = None;
-        assert_eq!(spread.choose(&gap, 5, 64, idle), none);
+        assert_eq!(spread.choose(&gap, 5, (64, FLOW), idle), none);
         gap.chains[5] = Some(chain(u16::MAX, 9));
-        assert_eq!(spread.choose(&gap, 5, 64, idle), none);
+        assert_eq!(spread.choose(&gap, 5, (64, FLOW), idle), none);
     }
 
     #[test]
@@ -176,9 +246,9 @@ mod tests {
             InstancePlace::Region { region, .. } => [0, 700, 0, 900][usize::from(region)],
             InstancePlace::Link { .. } => 0,
         };
-        let chosen: Vec<_> = (0..3).map(|_| spread.choose(&rows, 5, 64, load)).collect();
+        let chosen: Vec<_> = (0..3).map(|_| spread.choose(&rows, 5, (64, FLOW), load)).collect();
         assert_eq!(chosen, [Ok(11); 3], "of equals the first, and none without a weight");
-        assert_eq!(spread.choose(&rows, 5, 64, |_| 7), Ok(10));
+        assert_eq!(spread.choose(&rows, 5, (64, FLOW), |_| 7), Ok(10));
     }
 
     #[test]
@@ -186,7 +256,7 @@ mod tests {
         let rows = rows(&[0, 3, 1]);
         let mut spread = InstanceSelector::default();
         for _ in 0..40 {
-            assert_ne!(spread.choose(&rows, 5, 64, idle), Ok(10));
+            assert_ne!(spread.choose(&rows, 5, (64, FLOW), idle), Ok(10));
         }
     }
 
@@ -200,7 +270,7 @@ mod tests {
             let mut spread = InstanceSelector::default();
             let mut bytes = vec![0_u64; weights.len()];
             for &size in &sizes {
-                let at = spread.choose(&rows, 5, size, idle).expect("an instance");
+                let at = spread.choose(&rows, 5, (size, FLOW), idle).expect("an instance");
                 bytes[usize::from(at) - 10] += u64::from(size);
             }
             let total: f64 = sizes.iter().map(|&size| f64::from(size)).sum();

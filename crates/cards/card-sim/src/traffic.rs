@@ -88,6 +88,18 @@ pub struct Header {
     pub destination_port: u16,
 }
 
+impl Header {
+    /// A hash of what tells flows apart.
+    pub(crate) fn flow_hash(&self) -> u8 {
+        let addresses = u64::from(self.source) << 32 | u64::from(self.destination);
+        let ports = u64::from(self.source_port) << 32 | u64::from(self.destination_port);
+        // Knuth's multiplicative hash, with the golden ratio of 64 bits.
+        let mix = |word: u64| word.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let sum = mix(addresses) ^ mix(ports ^ u64::from(self.protocol) << 16).rotate_left(23);
+        (mix(sum) >> 56) as u8
+    }
+}
+
 /// One flow: packets with one header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrafficSource {

@@ -312,8 +312,11 @@ pub(super) fn scheduling(
 ) -> Result<(), InvalidPolicyText> {
     let SchedulingFile { instances, credits } = source.keys()?;
     let default = Scheduling::default();
-    let steerings =
-        [("round-robin", Steering::RoundRobin), ("least-loaded", Steering::LeastLoaded)];
+    let steerings = [
+        ("round-robin", Steering::RoundRobin),
+        ("least-loaded", Steering::LeastLoaded),
+        ("by-flow", Steering::ByFlow),
+    ];
     let reservations = [("chain", CreditReservation::Chain), ("prefix", CreditReservation::Prefix)];
     let (steering, reservation) = (&instances.steering, &credits.reservation);
     to.scheduling = Scheduling {

@@ -225,7 +225,7 @@ mod tests {
                 "scheduling.toml",
                 "[instances]\nsteering = \"random\"",
                 "scheduling.toml:2: instances.steering = \"random\" is not allowed: \"round-robin\", \
-                 \"least-loaded\"",
+                 \"least-loaded\", \"by-flow\"",
             ),
             (
                 "scheduling.toml",

@@ -235,6 +235,9 @@ pub enum Steering {
     RoundRobin,
     /// The one whose region has the fewest bytes to do (FlexPipe, III).
     LeastLoaded,
+    /// The one that has packets of the same flow, so that none overtakes another; else as in [`Steering::RoundRobin`]. Flows are told
+    /// apart by a hash of 8 bits of what the parser sees, for each DAG.
+    ByFlow,
 }
 
 /// For how much of its chain a packet needs credits before it enters a region.
@@ -248,7 +251,7 @@ pub enum CreditReservation {
     Prefix,
 }
 
-/// Word 0: valid, steering (bit 30: by load), instances (low half). Word 1: first instance. The
+/// Word 0: valid, steering (bit 30: by load, else bit 29: by flow), instances (low half). Word 1: first instance. The
 /// cursor is the card's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChainRow {
@@ -264,17 +267,25 @@ impl RowCodec for ChainRow {
     const TABLE: Table = Table::Chain;
 
     fn encode(&self, words: &mut [u32]) {
-        let by_load = u32::from(self.steering == Steering::LeastLoaded);
-        words[0] = VALID | by_load << 30 | u32::from(self.instances);
+        let steering = match self.steering {
+            Steering::RoundRobin => 0,
+            Steering::LeastLoaded => 1 << 30,
+            Steering::ByFlow => 1 << 29,
+        };
+        words[0] = VALID | steering | u32::from(self.instances);
         words[1] = self.first_instance.into();
     }
 
     fn decode(words: &[u32]) -> Option<Self> {
-        let by_load = words[0] >> 30 & 1 == 1;
+        let steering = match words[0] >> 29 & 0b11 {
+            0b00 => Steering::RoundRobin,
+            0b01 => Steering::ByFlow,
+            _ => Steering::LeastLoaded,
+        };
         (words[0] & VALID != 0).then(|| Self {
             first_instance: low(words[1]),
             instances: low(words[0]),
-            steering: if by_load { Steering::LeastLoaded } else { Steering::RoundRobin },
+            steering,
         })
     }
 }

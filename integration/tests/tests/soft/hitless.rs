@@ -68,8 +68,16 @@ fn lost(net: &Net) -> [u64; 2] {
 
 /// Traffic while something is changed: pings, and a stream of so many Mbit/s.
 async fn during(net: &mut Net, what: &str, mbps: u64, change: impl AsyncFnOnce(&mut Net)) {
-    let limited = during_overload(net, what, mbps, change).await;
-    assert_eq!(limited, 0, "{what}: {:?}", net.observe());
+    let seen = during_overload(net, what, mbps, change).await;
+    assert_eq!(seen.limited, 0, "{what}: {:?}", net.observe());
+}
+
+/// Cost of a change where somebody sends more than its rate limit.
+struct Overload {
+    /// Frames over the limit.
+    limited: u64,
+    /// Pings that came behind a later one.
+    overtaken: usize,
 }
 
 /// The same where somebody sends more than its rate limit; how many frames that cost. A ping of a DAG whose limit is
@@ -79,7 +87,7 @@ async fn during_overload(
     what: &str,
     mbps: u64,
     change: impl AsyncFnOnce(&mut Net),
-) -> u64 {
+) -> Overload {
     let before = lost(net);
     let pings = Pings::every(Duration::from_millis(1), &net.guest, SERVER);
     let stream = net.guest.start(&format!("iperf3 -c {SERVER} -t 3 -b {mbps}M -l 1400 -J"));
@@ -105,7 +113,15 @@ async fn during_overload(
     assert!(pinged.lost.len() as u64 <= limited, "{what}: {:?} {:?}", pinged.lost, net.observe());
     until(net, "each frame out or counted", async || is_accounted_for(&net.observe())).await;
     assert!(arrived > 0.8e6 * mbps as f64, "{what}: {said}");
-    limited
+    Overload { limited, overtaken: pinged.overtaken }
+}
+
+/// Writes a file of policies, and waits until it is in force.
+async fn set_policy(net: &mut Net, file: &str, text: &str) {
+    let before = events(net, "POLICIES_APPLIED");
+    let file = net.home.path().join("policies").join(file);
+    std::fs::write(file, text).expect("the folder is there");
+    until(net, "in force", async || events(net, "POLICIES_APPLIED") > before).await;
 }
 
 /// Number of events of a kind.
@@ -168,20 +184,19 @@ async fn no_change_of_what_packets_pass_loses_one() {
     })
     .await;
     assert_eq!(instances(&net, &dag()).await, 1);
+    set_policy(&mut net, "scheduling.toml", "[instances]\nsteering = \"by-flow\"\n").await;
     // The stream finds its way up to the rate limit, which grows with the instances.
-    during_overload(&mut net, "scale-out", 66, async |net| {
+    let scaled = during_overload(&mut net, "scale-out", 66, async |net| {
         until(net, "scaled out", async || instances(net, &dag()).await > 1).await;
     })
     .await;
+    assert_eq!(scaled.overtaken, 0, "flows keep their instance");
     during(&mut net, "scale-in", 5, async |net| {
         until(net, "scaled in", async || instances(net, &dag()).await == 1).await;
     })
     .await;
-    let before = events(&net, "POLICIES_APPLIED");
     during(&mut net, "policy change", 10, async |net| {
-        let file = net.home.path().join("policies/autoscaling.toml");
-        std::fs::write(file, "enabled = false\n").expect("the folder is there");
-        until(net, "in force", async || events(net, "POLICIES_APPLIED") > before).await;
+        set_policy(net, "autoscaling.toml", "enabled = false\n").await;
     })
     .await;
     during(&mut net, "daemon kill", 10, async |net| {

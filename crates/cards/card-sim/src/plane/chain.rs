@@ -435,7 +435,11 @@ impl Plane {
 
     /// The region does not have the copy any more.
     fn exit(&mut self, at: u32, failed: Option<DropCause>) {
-        let PacketCopy { packet, region, joined, bits, timeline, .. } = self.copies.remove(at);
+        let PacketCopy { packet, region, joined, bits, timeline, flow, .. } =
+            self.copies.remove(at);
+        if let Some(flow) = flow {
+            self.spread.release(flow);
+        }
         let region = &mut self.regions[usize::from(region)];
         region.in_flight -= 1;
         region.of_bank[self.packets[packet].bank.map_or(0, bank_index)] -= 1;

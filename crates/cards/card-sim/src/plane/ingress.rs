@@ -37,6 +37,8 @@ pub(super) struct Arrival {
     pub bytes: u32,
     /// Its DAG, if there is one.
     pub uid: Option<DagUid>,
+    /// Hash of its flow.
+    pub flow: u8,
     /// Since when its sender has had a packet ready all the time.
     pub ready_since: u64,
     /// Its visit, where it is a guest's; [`NIL`] where it is none.
@@ -283,12 +285,14 @@ impl Plane {
         self.schedule_source(source, free_at);
         self.plan_ingress();
         let uid = self.classify(source);
-        self.arrive(Arrival { source, sequence, bytes, uid, ready_since, visit: NIL });
+        let generator = self.sources[source as usize].generator.as_ref();
+        let flow = generator.map_or(0, |generator| generator.header().flow_hash());
+        self.arrive(Arrival { source, sequence, bytes, uid, flow, ready_since, visit: NIL });
     }
 
     /// A packet is on the wire.
     pub(super) fn arrive(&mut self, arrival: Arrival) {
-        let Arrival { source, sequence, bytes, uid, ready_since, visit } = arrival;
+        let Arrival { source, sequence, bytes, uid, flow, ready_since, visit } = arrival;
         self.stats.packets_in += 1;
         self.in_flight += 1;
         self.in_flight_of[usize::from(uid.map_or(0, DagUid::row))] += 1;
@@ -303,6 +307,8 @@ impl Plane {
             sequence,
             uid: uid.unwrap_or(DagUid::from_raw(0)),
             bytes,
+            flow,
+            stages_done: 0,
             next: NIL,
             bank: None,
             version: 0,

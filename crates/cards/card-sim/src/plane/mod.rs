@@ -52,7 +52,7 @@ use crate::processors::Processors;
 use crate::region::{NEVER, Region};
 use crate::shaper::Limiter;
 use crate::slab::Slab;
-use crate::spread::InstanceSelector;
+use crate::spread::{FlowAtStage, InstanceSelector};
 use crate::time::{Clock, Meter, Rate};
 use crate::trace::Trace;
 use crate::wheel::{Event, Wheel};
@@ -186,6 +186,9 @@ struct Packet {
     sequence: u32,
     uid: DagUid,
     bytes: u32,
+    /// Hash of its flow, and stages that it is through.
+    flow: u8,
+    stages_done: u8,
     /// The packet behind it where it waits.
     next: u32,
     /// The bank it began with; `None` while it waits at its token bucket.
@@ -243,6 +246,8 @@ struct PacketCopy {
     claim: Claim,
     /// Whether its packet waits for it.
     joined: bool,
+    /// Its flow, where its chain is steered by it.
+    flow: Option<FlowAtStage>,
     /// Timeline of the packet on this copy's way, if it is sampled.
     timeline: u32,
 }

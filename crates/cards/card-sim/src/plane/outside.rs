@@ -81,7 +81,8 @@ impl Plane {
         let uid = self.find_dag(header);
         let (source, sequence) = (OUTSIDE, frame.0);
         let ready_since = self.now;
-        self.arrive(Arrival { source, sequence, bytes, uid, ready_since, visit: NIL });
+        let flow = header.flow_hash();
+        self.arrive(Arrival { source, sequence, bytes, uid, flow, ready_since, visit: NIL });
     }
 
     /// Rows of DAGs or of ports changed: who holds the frames follows.

@@ -6,22 +6,32 @@
 //! until nobody else does, and leave half of the entries to those within.
 
 use snic_domain::limits::{FORK_BRANCHES_MAX, SYNC_ROWS};
-use snic_tables::{DropCause, InstancePlace, InstanceRow, NONE, PathPart, StageRow};
+use snic_tables::{DropCause, InstancePlace, InstanceRow, NONE, PathPart, StageRow, Steering};
 
 use super::links::Crossing;
 use super::{NIL, Packet, PacketCopy, Plane, bank_index, named, queue_number};
 use crate::latency::UNSAMPLED;
 use crate::region::slots;
+use crate::spread::FlowAtStage;
 use crate::wheel::Event;
 
 /// Cycles after which a queue whose first copy still waits counts as one that does not move: 66 µs at 250 MHz, four times what
 /// a copy that others overtake waits at most.
 const STALL_CYCLES: u64 = 16_384;
 
+/// An instance for a packet.
+#[derive(Clone, Copy)]
+struct Chosen {
+    instance: u16,
+    columns: InstanceRow,
+    /// The packet's flow, where it chose.
+    flow: Option<FlowAtStage>,
+}
+
 /// The branches of a stage with their instances.
 #[derive(Clone, Copy, Default)]
 struct Branches {
-    chosen: [Option<(u16, InstanceRow)>; FORK_BRANCHES_MAX],
+    chosen: [Option<Chosen>; FORK_BRANCHES_MAX],
 }
 
 impl Plane {
@@ -48,13 +58,13 @@ impl Plane {
 
     /// A stage of one branch, as most are: no copies to wait for.
     fn start_single(&mut self, at: u32, chain: u16) {
-        match self.choose(at, chain) {
+        match self.choose(at, chain, 0) {
             Err(cause) => self.drop_packet(at, cause),
-            Ok((instance, columns)) => {
+            Ok(chosen) => {
                 self.packets[at].joining = 1;
                 let ready = self.now.max(self.packets[at].ready);
                 let ready = self.pass_ends(ready, !self.packets[at].claim.is_beyond());
-                let event = self.branch(at, instance, columns.place, true);
+                let event = self.branch(at, chosen, true);
                 self.wheel.at(ready, event);
             }
         }
@@ -114,9 +124,9 @@ impl Plane {
         packet.holders += (all & !joined).count_ones() as u8;
         let (ready, is_promised) = (self.now.max(packet.ready), !packet.claim.is_beyond());
         for (branch, chosen) in branches.chosen.into_iter().enumerate() {
-            if let Some((instance, columns)) = chosen {
+            if let Some(chosen) = chosen {
                 let is_joined = joined >> branch & 1 == 1;
-                let event = self.branch(at, instance, columns.place, is_joined);
+                let event = self.branch(at, chosen, is_joined);
                 let ready = self.pass_ends(ready, is_promised);
                 self.wheel.at(ready, event);
             }
@@ -126,17 +136,18 @@ impl Plane {
     /// An instance for each branch.
     fn choose_all(&mut self, at: u32, row: &StageRow) -> Result<Branches, DropCause> {
         let mut branches = Branches::default();
-        for (chosen, chain) in branches.chosen.iter_mut().zip(row.chains) {
+        for (branch, chain) in row.chains.into_iter().enumerate() {
             if let Some(chain) = named(chain) {
-                *chosen = Some(self.choose(at, chain)?);
+                branches.chosen[branch] = Some(self.choose(at, chain, branch as u8)?);
             }
         }
         Ok(branches)
     }
 
-    /// An instance of a virtual chain, in rows of the packet's version.
-    fn choose(&mut self, at: u32, chain: u16) -> Result<(u16, InstanceRow), DropCause> {
-        let Packet { bank, version, bytes, claim, uid, .. } = self.packets[at];
+    /// An instance of the virtual chain of a branch, in rows of the packet's version.
+    fn choose(&mut self, at: u32, chain: u16, branch: u8) -> Result<Chosen, DropCause> {
+        let Packet { bank, version, bytes, claim, uid, flow, stages_done, .. } = self.packets[at];
+        let flow = FlowAtStage { dag: uid.row(), stage: stages_done, branch, hash: flow };
         let bank = bank.map_or(self.banks.active(), bank_index);
         let rows = self.banks.rows_for(bank, version)?;
         let load = |place: InstancePlace| match place {
@@ -145,13 +156,16 @@ impl Plane {
             }
             InstancePlace::Link { link, .. } => self.links.load(link),
         };
-        let instance = self.spread.choose(rows, chain, bytes, load)?;
+        let instance = self.spread.choose(rows, chain, (bytes, flow), load)?;
         let rows = self.banks.rows_for(bank, version)?;
         let columns = rows.instances[usize::from(instance)].ok_or(DropCause::NoInstance)?;
+        let steering = rows.chains[usize::from(chain)].map(|row| row.steering);
+        let flow = (steering == Some(Steering::ByFlow)).then_some(flow);
+        let chosen = Chosen { instance, columns, flow };
         match columns.place {
             InstancePlace::Link { link, .. } => {
                 let fits = self.links.has_room(link, uid.row(), bytes, claim.is_beyond());
-                return if fits { Ok((instance, columns)) } else { Err(DropCause::LinkFull) };
+                return if fits { Ok(chosen) } else { Err(DropCause::LinkFull) };
             }
             InstancePlace::Region { used_mask: 0, .. } => return Err(DropCause::NoInstance),
             InstancePlace::Region { region, .. } if usize::from(region) >= self.regions.len() => {
@@ -162,7 +176,7 @@ impl Plane {
         if self.is_over_full(queue_number(bank, instance)) {
             return Err(DropCause::StoreFull);
         }
-        Ok((instance, columns))
+        Ok(chosen)
     }
 
     /// Whether a queue moves no more, and is longer than twice what is free in the packet store. NTs that let no packet go would
@@ -175,15 +189,20 @@ impl Plane {
     }
 
     /// One way of a packet through a stage: what happens when its pass of the scheduler is over.
-    fn branch(&mut self, packet: u32, instance: u16, place: InstancePlace, joined: bool) -> Event {
+    fn branch(&mut self, packet: u32, chosen: Chosen, joined: bool) -> Event {
         let Packet { timeline, synchronised, .. } = self.packets[packet];
         let timeline = match synchronised {
             true => self.latencies.fork(timeline),
             false => std::mem::replace(&mut self.packets[packet].timeline, UNSAMPLED),
         };
-        match place {
+        match chosen.columns.place {
             InstancePlace::Region { region, used_mask } => {
+                let instance = chosen.instance;
                 let copy = self.copy((packet, instance), (region, used_mask), joined, timeline);
+                self.copies[copy].flow = chosen.flow;
+                if let Some(flow) = chosen.flow {
+                    self.spread.hold(flow, region);
+                }
                 Event::Dispatch { copy }
             }
             InstancePlace::Link { link, entry } => {
@@ -222,6 +241,7 @@ impl Plane {
             held: 0,
             claim,
             joined,
+            flow: None,
             timeline,
         })
     }
@@ -253,7 +273,8 @@ impl Plane {
             (Some(cause), _) => self.drop_packet(at, cause),
             (None, None) => self.leave_stages(at),
             (None, Some(next)) => {
-                self.packets[at].stage = next;
+                let packet = &mut self.packets[at];
+                (packet.stage, packet.stages_done) = (next, packet.stages_done.wrapping_add(1));
                 let sync = if synchronised { self.timing.sync } else { 0 };
                 self.enter_stage(at, self.now + sync);
             }

@@ -67,6 +67,7 @@ impl fmt::Display for Scheduling {
         let steering = match self.steering {
             Steering::RoundRobin => "round-robin",
             Steering::LeastLoaded => "least-loaded",
+            Steering::ByFlow => "by-flow",
         };
         let reservation = match self.reservation {
             CreditReservation::Chain => "chain",

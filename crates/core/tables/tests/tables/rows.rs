@@ -181,6 +181,8 @@ fn a_chain_row_in_words() {
     check_golden(row, &[0x8000_0004, 0x0000_07ff]);
     let row = ChainRow { steering: Steering::LeastLoaded, ..row };
     check_golden(row, &[0xc000_0004, 0x0000_07ff]);
+    let row = ChainRow { steering: Steering::ByFlow, ..row };
+    check_golden(row, &[0xa000_0004, 0x0000_07ff]);
 }
 
 #[test]

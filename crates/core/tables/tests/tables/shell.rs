@@ -159,6 +159,7 @@ fn columns(text: &mut String) {
     let chain = ChainRow { first_instance: 0, instances: 0, steering: Steering::RoundRobin };
     column(text, "CHAIN_FIRST", &chain, &ChainRow { first_instance: u16::MAX, ..chain });
     column(text, "CHAIN_INSTANCES", &chain, &ChainRow { instances: u16::MAX, ..chain });
+    column(text, "CHAIN_BY_FLOW", &chain, &ChainRow { steering: Steering::ByFlow, ..chain });
     column(text, "CHAIN_BY_LOAD", &chain, &ChainRow { steering: Steering::LeastLoaded, ..chain });
     let instance = InstanceRow::in_region(0, 0, 0);
     column(text, "INSTANCE_REGION", &instance, &InstanceRow::in_region(u8::MAX, 0, 0));

@@ -68,10 +68,10 @@ pub fn stage() -> impl Strategy<Value = StageRow> {
 }
 
 pub fn chain() -> impl Strategy<Value = ChainRow> {
-    any::<(u16, u16, bool)>().prop_map(|(first_instance, instances, by_load)| {
-        let steering = if by_load { Steering::LeastLoaded } else { Steering::RoundRobin };
-        ChainRow { first_instance, instances, steering }
-    })
+    let all = [Steering::RoundRobin, Steering::LeastLoaded, Steering::ByFlow];
+    (any::<(u16, u16)>(), proptest::sample::select(&all[..])).prop_map(
+        |((first_instance, instances), steering)| ChainRow { first_instance, instances, steering },
+    )
 }
 
 pub fn instance() -> impl Strategy<Value = InstanceRow> {

@@ -39,6 +39,8 @@ impl Plane {
             sequence: held.map_or(descriptor.token as u32, |frame| frame.0),
             bytes: frame.bytes.min(FRAME_BYTES_MAX),
             uid: row.map(|row| DagUid::from_raw(row.uid)),
+            // Its own card knows its flow: here all of a guest's are one.
+            flow: 0,
             ready_since: self.now,
             visit,
         });
