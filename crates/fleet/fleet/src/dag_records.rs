@@ -123,6 +123,11 @@ impl FleetDagRecord {
         !self.constraints.hosts.is_empty()
     }
 
+    /// Parts that name other DAGs.
+    pub(crate) const fn named(&self) -> (&DagSpec, &CardConstraints) {
+        (&self.spec, &self.constraints)
+    }
+
     /// Whether a place with this serial, of this DAG or of one that had its name before, is of the DAG.
     pub const fn is_own(&self, serial: u64) -> bool {
         serial > self.meta.serial

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use snic_api::convert::{FieldProblem, Problems};
+use snic_api::convert::{FieldProblem, Problems, name};
 use snic_api::error::ApiError;
 use snic_api::v1;
 use snic_api::v1::placement::Order;
-use snic_domain::CardModel;
+use snic_domain::{CardModel, DagName};
 use snic_fleet::placement::{CardConstraints, CardPolicy};
 use snic_fleet::{HostId, RackId, ZoneId};
 
@@ -33,6 +33,8 @@ pub(crate) fn read(
         ("apart_from_hosts", wire.apart_from_hosts.len()),
         ("card_models", wire.card_models.len()),
         ("host_labels", wire.host_labels.len()),
+        ("hosts_without_dags", wire.hosts_without_dags.len()),
+        ("racks_without_dags", wire.racks_without_dags.len()),
     ];
     for problem in lists.into_iter().filter_map(|(field, count)| too_many(field, count)) {
         let _ = problems.keep::<()>(Err(problem));
@@ -58,11 +60,17 @@ pub(crate) fn read(
         ),
         models: each(&mut problems, "dag.placement.card_models", &wire.card_models, model),
         labels: wire.host_labels.clone(),
+        hosts_without_dags: dags(&mut problems, "hosts_without_dags", &wire.hosts_without_dags),
+        racks_without_dags: dags(&mut problems, "racks_without_dags", &wire.racks_without_dags),
         ..CardConstraints::default()
     };
     let order = problems.keep(order(wire.order));
     problems.finish()?;
     Ok((constraints, order.unwrap_or_default()))
+}
+
+fn dags(problems: &mut Problems, list: &str, names: &[String]) -> BTreeSet<DagName> {
+    each(problems, &format!("dag.placement.{list}"), names, |field, text| name::dag(&field, text))
 }
 
 fn host(field: String, text: &str) -> Result<HostId, FieldProblem> {
@@ -119,6 +127,8 @@ pub(crate) fn to_wire(constraints: &CardConstraints, policy: CardPolicy) -> Opti
         card_models: texts(&constraints.models),
         host_labels: constraints.labels.clone(),
         order: order.into(),
+        hosts_without_dags: texts(&constraints.hosts_without_dags),
+        racks_without_dags: texts(&constraints.racks_without_dags),
     };
     (wire != v1::Placement::default()).then_some(wire)
 }
@@ -152,6 +162,8 @@ mod tests {
             card_models: vec!["sim-16".to_owned()],
             host_labels: [("gpu".to_owned(), "yes".to_owned())].into(),
             order: Order::Headroom.into(),
+            hosts_without_dags: vec!["tenants/acme/dags/a".to_owned()],
+            racks_without_dags: vec!["tenants/acme/dags/b".to_owned()],
         }
     }
 
@@ -173,10 +185,16 @@ mod tests {
             zones: vec!["z1".to_owned(), "Z!".to_owned()],
             hosts: vec!["h1".to_owned()],
             order: 99,
+            racks_without_dags: vec!["tenants/acme/dags/a".to_owned(), "b".to_owned()],
             ..Default::default()
         };
-        let text = format!("{:?}", read(Some(&wrong)).expect_err("three values are wrong"));
-        for field in ["placement.zones[1]", "placement.hosts[0]", "placement.order"] {
+        let text = format!("{:?}", read(Some(&wrong)).expect_err("four values are wrong"));
+        for field in [
+            "placement.zones[1]",
+            "placement.hosts[0]",
+            "placement.order",
+            "placement.racks_without_dags[1]",
+        ] {
             assert!(text.contains(field), "{field}: {text}");
         }
         let many = (0..65).map(|of| format!("z{of}")).collect();

@@ -24,7 +24,7 @@ mod registered;
 mod summary;
 mod walk;
 
-pub use constraints::{CardConstraints, CardPolicy, Constraint, PlacementRefused};
+pub use constraints::{CardConstraints, CardPolicy, Constraint, PlacementRefused, PlacesOfDags};
 pub use find::{HostNeeds, RANKED_HOSTS_MAX, RankedHost};
 pub use function_books::{KeptName, KeptRoom, KeptUser};
 pub use host_images::HostImages;
