@@ -76,7 +76,7 @@ use self::yaml::{Value, YamlKey, YamlNode};
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Fields of a DAG that only the server sets.
-const OUTPUT_ONLY: [&str; 16] = [
+const OUTPUT_ONLY: [&str; 17] = [
     "uid",
     "state",
     "generation",
@@ -89,6 +89,7 @@ const OUTPUT_ONLY: [&str; 16] = [
     "unserved_bps",
     "shortfall_bps",
     "fleet_card",
+    "placement_defaults",
     "fleet_managed",
     "create_time",
     "update_time",

@@ -145,10 +145,12 @@ impl Fleet {
         self.check_bandwidth(&spec, Bandwidth::ZERO)?;
         self.tenants.admit(&name.tenant, FleetUsage::default(), self.usage_of(&dag))?;
         self.check_budgets(turn, &name.tenant)?;
+        let defaults = self.placement_defaults(&name.tenant, &constraints);
         let record = FleetDagRecord {
             name,
             spec,
             constraints,
+            defaults,
             policy,
             place: None,
             unplaced: None,

@@ -408,7 +408,8 @@ impl World {
             let ingress_percent = [100, 60, 80][number];
             let promises = PromiseLimits { ingress_percent, ..PromiseLimits::default() };
             let (budgets, etag) = (BudgetPolicy::default(), None);
-            let set = FleetCommand::SetPolicies { files, promises, budgets, etag };
+            let defaults = Default::default();
+            let set = FleetCommand::SetPolicies { files, promises, budgets, defaults, etag };
             self.client(None, set, at);
         }
         for number in 0..self.plan.tenants {
