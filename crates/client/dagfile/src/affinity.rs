@@ -12,13 +12,24 @@ impl DagFile {
     pub fn resource_of(&self, tenant: &str) -> Dag {
         let mut dag = self.dag.clone();
         if let Some(affinity) = &mut dag.card_affinity {
-            for name in affinity.together_with.iter_mut().chain(&mut affinity.apart_from) {
-                if !name.contains('/') {
-                    *name = format!("{tenant}/dags/{name}");
-                }
+            full_names(tenant, &mut affinity.together_with);
+            full_names(tenant, &mut affinity.apart_from);
+        }
+        if let Some(placement) = &mut dag.placement {
+            // Servers show them in order, which full and short names do not have together.
+            for names in [&mut placement.hosts_without_dags, &mut placement.racks_without_dags] {
+                full_names(tenant, names);
+                names.sort_unstable();
+                names.dedup();
             }
         }
         dag
+    }
+}
+
+fn full_names(tenant: &str, names: &mut [String]) {
+    for name in names.iter_mut().filter(|name| !name.contains('/')) {
+        *name = format!("{tenant}/dags/{name}");
     }
 }
 
@@ -47,7 +58,7 @@ pub(crate) fn yes_or_no(node: &YamlNode) -> Result<bool, DagFileProblem> {
 }
 
 /// The id or the full name of a DAG.
-fn dag_name(item: &YamlNode) -> Result<String, DagFileProblem> {
+pub(crate) fn dag_name(item: &YamlNode) -> Result<String, DagFileProblem> {
     let name = text(item)?;
     let problem = |error: snic_domain::InvalidId| {
         DagFileProblem::new(item.span.clone(), error.to_string())

@@ -8,7 +8,8 @@
 //! packet_sizes: imix           # optional: imix, one size (64), or a mix ({64: 7, 594: 4, 1518: 1})
 //! trusted_tenants: [acme]      # optional: tenants whose own images the packets may pass
 //! card_affinity: {with: [db], apart_from: [web-2], preferred: true}   # optional: DAGs on the same card, or not
-//! placement: {zones: [z1], order: spread}   # optional, in a fleet: where it may go
+//! placement: {zones: [z1], order: spread}   # optional, in a fleet: where it may go; apart from other DAGs by
+//!                                           # hosts_without_dags: [web-2], racks_without_dags: [db]
 //! latency_sensitive: true      # optional: low latency matters more than threads
 //! refuse_idle_tasks: true      # optional: refused where a task would pass packets on unchanged
 //! latency_bound: 50us          # optional: 99 of 100 packets are to pass in this time; ns, us, ms, s
@@ -75,7 +76,7 @@ use self::yaml::{Value, YamlKey, YamlNode};
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Fields of a DAG that only the server sets.
-const OUTPUT_ONLY: [&str; 16] = [
+const OUTPUT_ONLY: [&str; 17] = [
     "uid",
     "state",
     "generation",
@@ -88,6 +89,7 @@ const OUTPUT_ONLY: [&str; 16] = [
     "unserved_bps",
     "shortfall_bps",
     "fleet_card",
+    "placement_defaults",
     "fleet_managed",
     "create_time",
     "update_time",

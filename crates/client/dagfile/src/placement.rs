@@ -5,17 +5,19 @@ use std::collections::BTreeSet;
 use snic_api::v1::Placement;
 use snic_api::v1::placement::Order;
 
+use super::affinity::dag_name;
 use super::problem::DagFileProblem;
 use super::yaml::YamlNode;
 use super::{items, keyed, notes, text};
 
 /// As servers show it: lists in order, each value once, and nothing for what is so by default.
-/// `{zones: [z1], racks: [r1], hosts: [h1], apart_from_hosts: [h2], card_models: [m], host_labels: {a: b}, order: spread}`.
+/// `{zones: [z1], racks: [r1], hosts: [h1], apart_from_hosts: [h2], card_models: [m], host_labels: {a: b}, order: spread,
+/// hosts_without_dags: [d], racks_without_dags: [e]}`.
 pub(crate) fn placement(node: &YamlNode) -> Result<Option<Placement>, DagFileProblem> {
     if node.is_null() {
         return Ok(None); // Output has it where none is set.
     }
-    let keys: [&[&str]; 7] = [
+    let keys: [&[&str]; 9] = [
         &["zones"],
         &["racks"],
         &["hosts"],
@@ -23,9 +25,20 @@ pub(crate) fn placement(node: &YamlNode) -> Result<Option<Placement>, DagFilePro
         &["card_models"],
         &["host_labels"],
         &["order"],
+        &["hosts_without_dags"],
+        &["racks_without_dags"],
     ];
-    let [zones, racks, hosts, apart_from_hosts, card_models, host_labels, order] =
-        keyed(node, keys)?;
+    let [
+        zones,
+        racks,
+        hosts,
+        apart_from_hosts,
+        card_models,
+        host_labels,
+        order,
+        hosts_without_dags,
+        racks_without_dags,
+    ] = keyed(node, keys)?;
     let placement = Placement {
         zones: list(zones, "zones")?,
         racks: list(racks, "racks")?,
@@ -34,6 +47,8 @@ pub(crate) fn placement(node: &YamlNode) -> Result<Option<Placement>, DagFilePro
         card_models: list(card_models, "card_models")?,
         host_labels: host_labels.map(notes::labels).transpose()?.unwrap_or_default(),
         order: order.map(order_of).transpose()?.unwrap_or_default().into(),
+        hosts_without_dags: dag_names(hosts_without_dags, "hosts_without_dags")?,
+        racks_without_dags: dag_names(racks_without_dags, "racks_without_dags")?,
     };
     Ok(Some(placement).filter(|of| *of != Placement::default()))
 }
@@ -42,6 +57,12 @@ fn list(node: Option<&YamlNode>, what: &str) -> Result<Vec<String>, DagFileProbl
     let Some(node) = node else { return Ok(Vec::new()) };
     let values: Result<BTreeSet<String>, _> = items(node, what)?.iter().map(text).collect();
     Ok(values?.into_iter().collect())
+}
+
+fn dag_names(node: Option<&YamlNode>, what: &str) -> Result<Vec<String>, DagFileProblem> {
+    let Some(node) = node else { return Ok(Vec::new()) };
+    let names: Result<BTreeSet<String>, _> = items(node, what)?.iter().map(dag_name).collect();
+    Ok(names?.into_iter().collect())
 }
 
 fn host_names(ids: Vec<String>) -> Vec<String> {

@@ -110,7 +110,8 @@ fn a_file_says_where_in_a_fleet_a_dag_may_go() {
         parse("x", &file).expect(text).resource_of("tenants/acme").placement
     };
     let all = "{zones: [z1, z2], racks: [r1], hosts: [h1], apart_from_hosts: [hosts/h2], card_models: [sim-16], \
-               host_labels: {gpu: yes}, order: spread}";
+               host_labels: {gpu: yes}, order: spread, hosts_without_dags: [tenants/acme/dags/b, a, b], \
+               racks_without_dags: [c]}";
     let text = |of: &[&str]| of.iter().map(ToString::to_string).collect::<Vec<_>>();
     let expected = Placement {
         zones: text(&["z1", "z2"]),
@@ -120,6 +121,8 @@ fn a_file_says_where_in_a_fleet_a_dag_may_go() {
         card_models: text(&["sim-16"]),
         host_labels: [("gpu".to_owned(), "yes".to_owned())].into(),
         order: Order::Spread.into(),
+        hosts_without_dags: text(&["tenants/acme/dags/a", "tenants/acme/dags/b"]),
+        racks_without_dags: text(&["tenants/acme/dags/c"]),
     };
     assert_eq!(of(all), Some(expected));
     assert_eq!(
@@ -133,6 +136,9 @@ fn a_file_says_where_in_a_fleet_a_dag_may_go() {
     let wrong = "bandwidth: 1Gbps\nchain: nat\nplacement: {order: nearest}\n";
     let wrong = format!("{:?}", parse("x", wrong).expect_err("no such order"));
     assert!(wrong.contains("unknown order"), "{wrong}");
+    let wrong = "bandwidth: 1Gbps\nchain: nat\nplacement: {racks_without_dags: [A b]}\n";
+    let wrong = format!("{:?}", parse("x", wrong).expect_err("no name of a DAG"));
+    assert!(wrong.contains("write the id of a DAG of the same tenant"), "{wrong}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use snic_domain::{Bandwidth, DagName, DagSpec, Digest, Mapping, TenantId, Timest
 use snic_planner::{RegionLoad, Reservation};
 
 use crate::FleetCard;
-use crate::placement::{CardConstraints, CardPolicy};
+use crate::placement::{CardConstraints, CardPolicy, PlacementDefaults};
 use crate::request_id::RequestId;
 
 /// When a record was made and changed.
@@ -82,8 +82,11 @@ pub enum Unplaced {
 pub struct FleetDagRecord {
     pub name: DagName,
     pub spec: DagSpec,
-    /// Where it may go.
+    /// Where it may go, as its tenant said.
     pub constraints: CardConstraints,
+    /// Constraints that the policy added when it was created.
+    #[serde(default, skip_serializing_if = "PlacementDefaults::is_none")]
+    pub defaults: PlacementDefaults,
     /// Order of the cards that have room.
     pub policy: CardPolicy,
     pub place: Option<PlaceRecord>,
@@ -123,6 +126,11 @@ impl FleetDagRecord {
         !self.constraints.hosts.is_empty()
     }
 
+    /// Parts that name other DAGs.
+    pub(crate) const fn named(&self) -> (&DagSpec, &CardConstraints) {
+        (&self.spec, &self.constraints)
+    }
+
     /// Whether a place with this serial, of this DAG or of one that had its name before, is of the DAG.
     pub const fn is_own(&self, serial: u64) -> bool {
         serial > self.meta.serial
@@ -140,6 +148,7 @@ impl FleetDagRecord {
         let refused: BTreeSet<FleetCard> =
             self.refusals.iter().map(|(card, _)| card.clone()).collect();
         let mut constraints = self.constraints.clone();
+        self.defaults.add_to(&mut constraints);
         constraints.apart_from_cards.extend(refused);
         constraints
     }

@@ -15,7 +15,7 @@ use snic_domain::{
 pub use crate::dag_records::{
     FleetDagRecord, PlaceRecord, RecordMeta, ReservedFunctions, Unplaced,
 };
-use crate::placement::{HostSpec, PromiseLimits};
+use crate::placement::{HostSpec, PromiseLimits, TenantDefaults};
 use crate::protocol::{
     DrainArea, FleetReply, FleetSpending, LoadRange, PolicyFiles, RebalanceOutcome, StayReason,
 };
@@ -178,6 +178,9 @@ pub struct PoliciesRecord {
     /// Budgets in them.
     #[serde(default)]
     pub budgets: BudgetPolicy,
+    /// Defaults of placements in them.
+    #[serde(default)]
+    pub defaults: TenantDefaults,
     /// Their number on hosts: another one after each change.
     pub number: u64,
     /// When they were registered and changed.

@@ -25,7 +25,13 @@ fn project() -> ProjectId {
 fn policy(at_limit: BudgetAction) -> FleetCommand {
     let files = [("admission.toml".to_owned(), format!("# {}\n", at_limit.word()))].into();
     let budgets = BudgetPolicy { at_limit, ..BudgetPolicy::default() };
-    FleetCommand::SetPolicies { files, promises: Default::default(), budgets, etag: None }
+    FleetCommand::SetPolicies {
+        files,
+        promises: Default::default(),
+        budgets,
+        defaults: Default::default(),
+        etag: None,
+    }
 }
 
 fn quota(budget: MonthBudget) -> QuotaPatch {

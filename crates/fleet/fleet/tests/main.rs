@@ -1,5 +1,6 @@
 //! The fleet: its leader, where DAGs go, and all of it in a simulation.
 
+mod apart;
 mod attachments;
 mod budgets;
 mod leader;

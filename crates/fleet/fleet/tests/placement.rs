@@ -145,8 +145,12 @@ impl World {
             match rng.below(10) {
                 0 => drop(of.hosts.insert(host)),
                 1 => drop(of.apart_from_hosts.insert(host)),
+                2 if rng.percent(30) => drop(of.of_dags.hosts.insert(host)),
                 _ => {}
             }
+        }
+        if rng.percent(10) {
+            of.of_dags.racks.insert((zone(rng.below(3)), rack(rng.below(2))));
         }
         for card in cards {
             match rng.below(12) {
@@ -181,6 +185,10 @@ impl World {
             return Err(Constraint::HostAffinity);
         } else if of.apart_from_hosts.contains(id) {
             return Err(Constraint::HostAntiAffinity);
+        } else if of.of_dags.hosts.contains(id) {
+            return Err(Constraint::HostOfDag);
+        } else if of.of_dags.racks.contains(&(host.zone.clone(), host.rack.clone())) {
+            return Err(Constraint::RackOfDag);
         }
         let (mut fits, mut worst) = (Vec::new(), Constraint::NoCard);
         for number in 0..host.cards.len() {

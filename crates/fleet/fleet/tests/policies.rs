@@ -1,15 +1,18 @@
 //! Policies of a fleet, as operators ask for them and hosts hear of them.
 
+use std::time::Duration;
+
 use snic_domain::Bandwidth;
 use snic_fleet::HostId;
-use snic_fleet::placement::PromiseLimits;
+use snic_fleet::placement::{PlacementDefaults, PromiseLimits, TenantDefaults};
 use snic_fleet::protocol::{
-    Denied, FleetCommand, FleetPolicies, FleetReply, HostPolicies, PolicyFiles,
+    Denied, FLEET_PLACEMENT, FleetCommand, FleetPolicies, FleetReply, HostPolicies, MachineNeeds,
+    NewFleetDag, PolicyFiles,
 };
 use snic_fleet::{AgentEvent, records::POLICIES};
 
 use crate::support::leading::{Fleet, new};
-use crate::support::{host, tenant};
+use crate::support::{host, tenant, zone};
 
 fn files(all: &[(&str, &str)]) -> PolicyFiles {
     all.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
@@ -21,6 +24,7 @@ fn set(all: &[(&str, &str)]) -> FleetCommand {
         files: files(all),
         promises,
         budgets: Default::default(),
+        defaults: Default::default(),
         etag: None,
     }
 }
@@ -134,6 +138,7 @@ fn of_two_who_change_them_at_once_one_is_told() {
         files: files(&[("fairness.toml", text)]),
         promises: PromiseLimits::default(),
         budgets: Default::default(),
+        defaults: Default::default(),
         etag,
     };
     let denied = fleet.ask(None, with("a", Some("0123".into())));
@@ -154,6 +159,7 @@ fn promises_keep_to_the_policy() {
         files: files(&[("admission.toml", "as the numbers say")]),
         promises: PromiseLimits { ingress_percent, dag_bandwidth_max: Bandwidth::from_mbps(mbit) },
         budgets: Default::default(),
+        defaults: Default::default(),
         etag: None,
     };
     let create = |fleet: &mut Fleet, dag: &str, mbit| {
@@ -177,7 +183,95 @@ fn promises_keep_to_the_policy() {
         files: files(&[]),
         promises: PromiseLimits::default(),
         budgets: Default::default(),
+        defaults: Default::default(),
         etag: None,
     });
     assert_eq!(create(&mut fleet, "c", 1_000), Ok(()));
+}
+
+fn defaults(all: PlacementDefaults, acme: PlacementDefaults) -> FleetCommand {
+    let text = format!("# {all:?} {acme:?}");
+    let files = files(&[("fairness.toml", "a"), (FLEET_PLACEMENT, &text)]);
+    let tenants = [(tenant("acme"), acme)].into();
+    let defaults = TenantDefaults { all, tenants };
+    let (promises, budgets, etag) = (PromiseLimits::default(), Default::default(), None);
+    FleetCommand::SetPolicies { files, promises, budgets, defaults, etag }
+}
+
+fn in_zone(number: usize) -> PlacementDefaults {
+    PlacementDefaults { zones: [zone(number)].into(), ..PlacementDefaults::default() }
+}
+
+/// What a tenant leaves open is as the policy says: its own part first, then that for all. It stays so for the DAG.
+#[test]
+fn placements_that_are_left_open_are_as_the_policy_says() {
+    let mut fleet = Fleet::new(4);
+    let labels = [("disk".to_owned(), "ssd".to_owned())].into();
+    let nowhere = PlacementDefaults { labels, ..PlacementDefaults::default() };
+    fleet.operator(defaults(in_zone(1), PlacementDefaults::default()));
+    let at = |fleet: &mut Fleet, dag: &str| fleet.dag(dag).card.expect("it has a place").host;
+    let create = |fleet: &mut Fleet, new| fleet.acme(FleetCommand::CreateDag(new)).map(drop);
+    create(&mut fleet, new("acme", "a", 100)).expect("there is room");
+    assert_eq!(at(&mut fleet, "a"), host("h1"), "zone 1 has h1 and h3");
+    let dag = fleet.dag("a");
+    assert_eq!((dag.constraints, dag.defaults), (Default::default(), in_zone(1)));
+    // What the tenant says counts before it, also where it says a host.
+    let mut said = new("acme", "b", 100);
+    said.constraints.zones.insert(zone(0));
+    create(&mut fleet, said).expect("there is room");
+    let mut there = new("acme", "c", 100);
+    there.constraints.hosts.insert(host("h2"));
+    create(&mut fleet, there).expect("there is room");
+    assert_eq!([at(&mut fleet, "b"), at(&mut fleet, "c")], [host("h0"), host("h2")]);
+    assert!(fleet.dag("b").defaults.is_none() && fleet.dag("c").defaults.is_none());
+    // Its own part comes before that for all.
+    fleet.operator(defaults(in_zone(1), in_zone(0)));
+    create(&mut fleet, new("acme", "d", 100)).expect("there is room");
+    assert_eq!((at(&mut fleet, "d"), fleet.dag("d").defaults), (host("h0"), in_zone(0)));
+    // Both parts are added where they speak of different things.
+    fleet.operator(defaults(nowhere, in_zone(0)));
+    let why = create(&mut fleet, new("acme", "e", 100)).expect_err("no host has the label");
+    let why = why.to_string();
+    assert!(why.contains("2 in another zone, 2 without the labels"), "{why}");
+    // A DAG keeps what held when it was created: it moves within its zone, under another leader too.
+    fleet.elect_again();
+    (0..3).for_each(|_| fleet.pass(Duration::from_secs(1)));
+    assert_eq!(fleet.dag("a").defaults, in_zone(1));
+    fleet.operator(FleetCommand::DrainHost(host("h1"), true));
+    (0..5).for_each(|_| fleet.pass(Duration::from_secs(1)));
+    assert_eq!(at(&mut fleet, "a"), host("h3"));
+    fleet.operator(FleetCommand::DrainHost(host("h3"), true));
+    (0..5).for_each(|_| fleet.pass(Duration::from_secs(1)));
+    assert_eq!(at(&mut fleet, "a"), host("h3"), "no other host of its zone takes it");
+}
+
+/// A search for a DAG that is to be made looks where it would go.
+#[test]
+fn a_search_for_a_new_dag_keeps_to_the_policy() {
+    let mut fleet = Fleet::new(2);
+    fleet.operator(defaults(in_zone(1), PlacementDefaults::default()));
+    let find = |fleet: &mut Fleet, is_for_dag: bool| {
+        let NewFleetDag { name, spec, constraints, policy } = new("acme", "a", 100);
+        let new_dags = is_for_dag.then(|| (name, Box::new(spec))).into_iter().collect();
+        let needs = Box::new(MachineNeeds { new_dags, ..MachineNeeds::default() });
+        match fleet.acme(FleetCommand::FindHosts { constraints, policy, needs, most: 4 }) {
+            Ok(FleetReply::Hosts(found)) => found.hosts.len(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!((find(&mut fleet, true), find(&mut fleet, false)), (1, 2));
+}
+
+/// Hosts choose among no hosts, and would refuse a file that they do not know.
+#[test]
+fn the_file_of_placements_is_not_sent_to_hosts() {
+    let mut fleet = Fleet::new(1);
+    take_policies(&mut fleet, &["h0"]);
+    fleet.operator(defaults(in_zone(0), in_zone(0)));
+    fleet.beat();
+    fleet.beat();
+    assert_eq!(fleet.policy_files.keys().collect::<Vec<_>>(), ["fairness.toml"]);
+    let found = read(&mut fleet);
+    assert_eq!(found.files.len(), 2, "operators see it");
+    assert_eq!(hosts(&found), (1, 0, 0));
 }

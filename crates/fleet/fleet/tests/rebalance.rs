@@ -8,7 +8,7 @@ use crate::support::leading::{Fleet, new};
 use crate::support::{Rng, catalogue, host, host_spec, name, profile, rack, spec, tenant, zone};
 use proptest::prelude::*;
 use snic_domain::{CardProfile, Dag, DagName};
-use snic_fleet::placement::{CardPolicy, HostSpec, Inventory};
+use snic_fleet::placement::{CardConstraints, CardPolicy, HostSpec, Inventory};
 use snic_fleet::protocol::{
     Denied, DrainArea, FleetCommand, FleetReply, HostReport, LoadRange, NewFleetDag, OrderKind,
     RebalanceOutcome, RebalanceProgress, StayReason,
@@ -84,6 +84,8 @@ fn size(of: &FleetDagRecord, profile: &CardProfile) -> (u64, u64) {
 struct Reference {
     cards: BTreeMap<FleetCard, CardProfile>,
     zones: BTreeMap<FleetCard, String>,
+    /// Rack of each card, with its zone.
+    racks: BTreeMap<FleetCard, String>,
     dags: BTreeMap<DagName, FleetDagRecord>,
     at: BTreeMap<DagName, FleetCard>,
 }
@@ -93,9 +95,10 @@ impl Reference {
     fn of(fleet: &mut Fleet) -> Self {
         let dags = dags(fleet);
         let inventory = fleet.replica.inventory().expect("it leads");
-        let (mut cards, mut zones) = (BTreeMap::new(), BTreeMap::new());
+        let (mut cards, mut zones, mut racks) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         for (card, ledger) in inventory.cards() {
             let host = inventory.host(&card.host).expect("it has a host");
+            racks.insert(card.clone(), format!("{}/{}", host.zone, host.rack));
             if inventory.is_reachable(&card.host) && !host.is_cordoned {
                 cards.insert(card.clone(), ledger.profile().clone());
                 zones.insert(card.clone(), host.zone.to_string());
@@ -105,7 +108,7 @@ impl Reference {
             .iter()
             .filter_map(|(name, of)| Some((name.clone(), of.place.as_ref()?.card.clone())));
         let at = at.collect();
-        Self { cards, zones, dags, at }
+        Self { cards, zones, racks, dags, at }
     }
 
     fn load(&self, card: &FleetCard) -> u64 {
@@ -184,7 +187,7 @@ impl Reference {
         let others_are = self.at.iter().filter(|(other, _)| *other != dag).all(|(other, at)| {
             let is_split = (together(dag, other) || together(other, dag)) && at != card;
             let is_met = (apart(dag, other) || apart(other, dag)) && at == card;
-            !is_split && !is_met
+            !is_split && !is_met && self.are_apart((dag, card), (other, at))
         });
         let models = &constraints.models;
         let model_is = models.is_empty() || models.contains(&self.cards[card].model);
@@ -193,6 +196,21 @@ impl Reference {
             && model_is
             && others_are
             && !constraints.apart_from_hosts.contains(&card.host)
+    }
+
+    /// Whether two DAGs on these cards share no host and no rack that they are not to share.
+    fn are_apart(
+        &self,
+        (dag, card): (&DagName, &FleetCard),
+        (other, at): (&DagName, &FleetCard),
+    ) -> bool {
+        let names = [(dag, other), (other, dag)];
+        let is_named = |of: fn(&CardConstraints) -> &BTreeSet<DagName>| {
+            names.iter().any(|(one, other)| of(&self.dags[*one].constraints).contains(*other))
+        };
+        let by_host = is_named(|of| &of.hosts_without_dags) && at.host == card.host;
+        let by_rack = is_named(|of| &of.racks_without_dags) && self.racks[at] == self.racks[card];
+        !by_host && !by_rack
     }
 
     /// As a fleet that has this reference's DAGs where they are, whether the planner finds a place.
@@ -274,6 +292,9 @@ fn run(fleet: &mut Fleet, tolerance_percent: u32) -> RebalanceProgress {
             let (largest, squares) = (reference.largest(), reference.squares());
             let record = dags(fleet)[&name].clone();
             assert!(record.constraints.hosts.is_empty(), "{name} is bound and moves");
+            let mut others = reference.at.iter().filter(|(other, _)| **other != name);
+            let are_apart = others.all(|other| reference.are_apart((&name, &to), other));
+            assert!(are_apart, "{name} moves to {to}, where it meets one that it is apart from");
             let (before, room) = (reference.load(&from), reference.load(&to));
             let mean = reference.mean();
             assert!(
@@ -631,6 +652,14 @@ fn random(seed: u64, is_plain: bool) -> Fleet {
                     of.apart_from.insert(other)
                 } else {
                     of.together_with.insert(other)
+                };
+            } else if !own.is_empty() && rng.percent(25) {
+                let other = own[rng.below(own.len())].clone();
+                let of = &mut new.constraints;
+                if rng.percent(60) {
+                    of.hosts_without_dags.insert(other)
+                } else {
+                    of.racks_without_dags.insert(other)
                 };
             }
         }

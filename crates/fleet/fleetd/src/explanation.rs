@@ -80,6 +80,7 @@ mod tests {
                 name: snic_api::convert::name::dag("", "tenants/acme/dags/web").expect("a name"),
                 spec: DagSpec::chain(&[], Bandwidth::ZERO),
                 constraints: Default::default(),
+                defaults: Default::default(),
                 policy: CardPolicy::Pack,
                 card: Some(card.clone()),
                 serial: Some(7),

@@ -137,6 +137,7 @@ pub(crate) fn dag(view: &DagView, reader: DagReader<'_>) -> v1::Dag {
         trusted_tenants: view.spec.trusted_tenants.iter().map(name::of_tenant).collect(),
         card_affinity: dag::affinity_to_wire(&view.spec.card_affinity),
         placement: None, // where in a fleet it may go the fleet knows
+        placement_defaults: None,
         latency_sensitive: view.spec.latency_sensitive,
         refuse_idle_tasks: view.spec.refuse_idle_tasks,
         latency_bound_nanos: view.spec.latency_bound.get(),

@@ -126,10 +126,11 @@ fn packet_sizes() -> Value {
     })
 }
 
+fn dags(description: &str) -> Value {
+    set(description, id("Name of a DAG of the namespace."), AFFINITY_DAGS_MAX)
+}
+
 fn card_affinity() -> Value {
-    let dags = |description: &str| {
-        set(description, id("Name of a DAG of the namespace."), AFFINITY_DAGS_MAX)
-    };
     json!({
         "type": "object", "description": "Other DAGs of the namespace on the same card, or on others.",
         "properties": {
@@ -156,6 +157,8 @@ fn placement() -> Value {
             "apart_from_hosts": list("None of these hosts."), "card_models": list("Models of cards."),
             "host_labels": labels("Labels that the host has.", PLACEMENT_ENTRIES_MAX),
             "order": {"type": "string", "enum": orders, "description": "Which card comes first."},
+            "hosts_without_dags": dags("On no host that serves one of these."),
+            "racks_without_dags": dags("In no rack with a host that serves one of these."),
         },
         "x-kubernetes-validations": [rule("self == oldSelf", "the placement never changes; delete the object first")],
     })
@@ -403,7 +406,8 @@ mod tests {
             "edges": [{"from": "a", "to": "b"}], "configuration": {"b": {"k": 1}}, "trusted_tenants": ["acme"],
             "card_affinity": {"with": ["x"], "apart_from": ["y"], "preferred": true},
             "placement": {"zones": ["z"], "racks": ["r"], "hosts": ["h"], "apart_from_hosts": ["g"],
-                          "card_models": ["m"], "host_labels": {"a": "b"}, "order": "spread"},
+                          "card_models": ["m"], "host_labels": {"a": "b"}, "order": "spread",
+                          "hosts_without_dags": ["x"], "racks_without_dags": ["y"]},
             "latency_sensitive": true, "refuse_idle_tasks": true, "latency_bound": "50us", "labels": {"a": "b"}, "description": "d",
         });
         let schema = spec();

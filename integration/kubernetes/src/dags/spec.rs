@@ -187,12 +187,10 @@ fn check_names(
             });
         }
     }
-    let affinity = dag.card_affinity.as_ref();
-    let lists = affinity.map(|of| [("with", &of.together_with), ("apart_from", &of.apart_from)]);
     let own = format!("tenants/{}/dags/", name.tenant);
-    for (list, names) in lists.into_iter().flatten() {
+    for (list, names) in named_dags(dag) {
         if let Some(number) = names.iter().position(|other| !other.starts_with(&own)) {
-            let path = format!("card_affinity.{list}[{number}]");
+            let path = format!("{list}[{number}]");
             return Err(SpecRefusal::field(
                 &path,
                 "write the bare name of a DAG in the same namespace",
@@ -207,6 +205,20 @@ fn check_names(
         }
     }
     Ok(())
+}
+
+/// Lists of other DAGs, each with its path.
+fn named_dags(dag: &Dag) -> impl Iterator<Item = (&'static str, &Vec<String>)> {
+    let affinity = dag.card_affinity.as_ref().map(|of| {
+        [("card_affinity.with", &of.together_with), ("card_affinity.apart_from", &of.apart_from)]
+    });
+    let placement = dag.placement.as_ref().map(|of| {
+        [
+            ("placement.hosts_without_dags", &of.hosts_without_dags),
+            ("placement.racks_without_dags", &of.racks_without_dags),
+        ]
+    });
+    affinity.into_iter().chain(placement).flatten()
 }
 
 #[cfg(test)]
@@ -269,6 +281,7 @@ mod tests {
     #[case(json!({"bandwidth": "1Gbps", "chain": "globex.filter"}), "spec.chain: network task type \"globex.filter\" is neither")]
     #[case(json!({"bandwidth": "1Gbps", "nodes": [{"id": "a", "type": "globex.filter"}]}), "spec.nodes[0].type: network task type")]
     #[case(json!({"bandwidth": "1Gbps", "chain": "nat", "card_affinity": {"apart_from": ["db", "tenants/globex/dags/web"]}}), "spec.card_affinity.apart_from[1]: write the bare name")]
+    #[case(json!({"bandwidth": "1Gbps", "chain": "nat", "placement": {"racks_without_dags": ["db", "tenants/globex/dags/web"]}}), "spec.placement.racks_without_dags[1]: write the bare name")]
     #[case(json!({"bandwidth": "1Gbps", "chain": "nat", "trusted_tenants": ["globex"]}), "spec.trusted_tenants[0]: \"globex\"")]
     fn a_refusal_names_the_field(#[case] spec: Value, #[case] said: &str) {
         let refusal = read(&spec).expect_err(said);

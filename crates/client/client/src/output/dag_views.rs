@@ -78,6 +78,7 @@ pub(super) fn nt_drops(drops: &[NtDrops]) -> String {
 /// Where in a fleet a DAG may go, such as `zones z1, z2; spread`.
 pub(super) fn placement(of: &Placement) -> String {
     let hosts = |of: &[String]| of.iter().map(|host| id(host).to_owned()).collect::<Vec<_>>();
+    let dags = hosts;
     let labels = of.host_labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let lists = [
         ("zones", of.zones.clone()),
@@ -86,6 +87,8 @@ pub(super) fn placement(of: &Placement) -> String {
         ("apart from", hosts(&of.apart_from_hosts)),
         ("cards", of.card_models.clone()),
         ("labels", labels),
+        ("hosts without", dags(&of.hosts_without_dags)),
+        ("racks without", dags(&of.racks_without_dags)),
     ];
     let lists = lists.into_iter().filter(|(_, of)| !of.is_empty());
     let mut parts: Vec<String> =
@@ -125,6 +128,17 @@ mod tests {
         assert!(shown.contains(r#"fw    {"flows_max":4096,"rules":["x","x""#), "{shown}");
         assert!(!shown.contains("nat") && shown.lines().all(|line| line.chars().count() <= 80));
         assert_eq!(configurations(&Dag::default(), style), "");
+    }
+
+    #[test]
+    fn a_placement_names_dags_by_their_ids() {
+        let of = Placement {
+            zones: vec!["z1".into()],
+            hosts_without_dags: vec!["tenants/acme/dags/a".into(), "tenants/acme/dags/b".into()],
+            racks_without_dags: vec!["tenants/acme/dags/c".into()],
+            ..Placement::default()
+        };
+        assert_eq!(placement(&of), "zones z1; hosts without a, b; racks without c");
     }
 
     #[test]

@@ -105,6 +105,7 @@ pub fn web() -> Dag {
         trusted_tenants: Vec::new(),
         card_affinity: None,
         placement: None,
+        placement_defaults: None,
         latency_sensitive: false,
         refuse_idle_tasks: false,
         latency_bound_nanos: 50_000,

@@ -81,6 +81,7 @@ pub fn dag(dag: &Dag, style: Style) -> String {
             ),
             ("Affinity", dag.card_affinity.as_ref().map(affinity).unwrap_or_default()),
             ("May go to", dag.placement.as_ref().map(placement).unwrap_or_default()),
+            ("By policy", dag.placement_defaults.as_ref().map(placement).unwrap_or_default()),
             (
                 "Latency bound",
                 match dag.latency_bound_nanos {

@@ -1,12 +1,15 @@
-//! Affinities between DAGs of a tenant: the cards that one may have because of others. Found by name, so that a tenant
+//! Affinities between DAGs of a tenant: the cards, hosts and racks that one may have because of others. Found by name, so that a tenant
 //! with many DAGs does not make each of its creates look at all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use snic_domain::limits::AFFINITY_DAGS_MAX;
 use snic_domain::{DagName, DagSpec};
 
 use super::Fleet;
+use crate::FleetCard;
 use crate::placement::CardConstraints;
+use crate::protocol::Denied;
 
 /// Each DAG that others of its tenant name, with those that do. A DAG may be named that does not exist; what is said of another
 /// tenant's DAGs is not kept, so that nobody makes that tenant's creates slower.
@@ -14,10 +17,15 @@ use crate::placement::CardConstraints;
 pub(super) struct Affinities(BTreeMap<DagName, BTreeSet<DagName>>);
 
 impl Affinities {
-    /// A DAG has this spec from now on, or no longer.
-    pub fn count(&mut self, name: &DagName, spec: &DagSpec, is_more: bool) {
+    /// A DAG has this spec and these constraints from now on, or no longer.
+    pub fn count(
+        &mut self,
+        name: &DagName,
+        (spec, constraints): (&DagSpec, &CardConstraints),
+        is_more: bool,
+    ) {
         let own = &spec.card_affinity;
-        let named = own.apart_from.union(&own.together_with);
+        let named = own.apart_from.union(&own.together_with).chain(constraints.dags());
         for other in named.filter(|other| other.tenant == name.tenant) {
             if is_more {
                 self.0.entry(other.clone()).or_default().insert(name.clone());
@@ -36,6 +44,45 @@ impl Affinities {
     }
 }
 
+/// Refuses constraints that name DAGs of other tenants, the DAG itself, too many, or one that is to be on its card.
+pub(super) fn check_named(
+    name: &DagName,
+    spec: &DagSpec,
+    constraints: &CardConstraints,
+) -> Result<(), Denied> {
+    let lists = [
+        ("hosts_without_dags", &constraints.hosts_without_dags),
+        ("racks_without_dags", &constraints.racks_without_dags),
+    ];
+    for (list, dags) in lists {
+        let invalid = |what: String| Err(Denied::Invalid(format!("placement.{list}: {what}")));
+        if dags.len() > AFFINITY_DAGS_MAX {
+            return invalid(format!(
+                "{} DAGs; at most {AFFINITY_DAGS_MAX} are allowed in a list",
+                dags.len()
+            ));
+        }
+        if let Some(dag) = dags.iter().find(|dag| dag.tenant != name.tenant) {
+            let tenant = &name.tenant;
+            return invalid(format!(
+                "{dag} is not of tenants/{tenant}; name DAGs of the same tenant"
+            ));
+        }
+        if dags.contains(name) {
+            return invalid(format!("{name} names itself; name other DAGs"));
+        }
+        let affinity = &spec.card_affinity;
+        if let Some(dag) = affinity.together_with.intersection(dags).next()
+            && !affinity.preferred
+        {
+            return invalid(format!(
+                "{dag} is in `card_affinity.together_with` as well; leave it in one of them"
+            ));
+        }
+    }
+    Ok(())
+}
+
 impl Fleet {
     /// Adds the affinities of the DAG and of others of its tenant. Preferences are not looked at. Time O(DAGs named × log DAGs).
     pub(super) fn add_affinities(
@@ -44,6 +91,7 @@ impl Fleet {
         spec: &DagSpec,
         constraints: &mut CardConstraints,
     ) {
+        self.add_places_of_dags(name, constraints);
         let own = &spec.card_affinity;
         let named = own.apart_from.union(&own.together_with);
         let others: BTreeSet<&DagName> = named.chain(self.affinities.that_name(name)).collect();
@@ -69,6 +117,34 @@ impl Fleet {
                     constraints.apart_from_cards.insert(card.clone());
                 }
                 constraints.cards.insert(card.clone());
+            }
+        }
+    }
+
+    /// Adds hosts and racks of DAGs that the DAG keeps apart from, or that keep apart from it.
+    ///
+    /// A place that a DAG leaves counts until its host has said that it serves the DAG no more: the DAG goes back there when
+    /// its new host refuses it, without a choice that could look at others.
+    fn add_places_of_dags(&self, name: &DagName, constraints: &mut CardConstraints) {
+        let own = constraints.dags().chain(self.affinities.that_name(name));
+        let others: BTreeSet<DagName> = own.cloned().collect();
+        for other in &others {
+            let Some(entry) = self.dags.get(other).filter(|_| other.tenant == name.tenant) else {
+                continue;
+            };
+            let theirs = &entry.of().constraints;
+            let by_host = constraints.hosts_without_dags.contains(other)
+                || theirs.hosts_without_dags.contains(name);
+            let by_rack = constraints.racks_without_dags.contains(other)
+                || theirs.racks_without_dags.contains(name);
+            let leaving = entry.of().leaving.as_ref().map(|(card, _)| card);
+            for FleetCard { host, .. } in self.inventory.card_of(other).into_iter().chain(leaving) {
+                if by_host {
+                    constraints.of_dags.hosts.insert(host.clone());
+                }
+                if by_rack && let Some(spec) = self.inventory.host(host) {
+                    constraints.of_dags.racks.insert((spec.zone.clone(), spec.rack.clone()));
+                }
             }
         }
     }

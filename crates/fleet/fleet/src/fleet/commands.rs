@@ -219,8 +219,9 @@ impl Fleet {
             }
             FleetCommand::GetRebalance => self.get_rebalance(),
             FleetCommand::EndRebalance => self.end_rebalance(turn, step),
-            FleetCommand::SetPolicies { files, promises, budgets, etag } => {
-                self.set_policies(turn, (files, promises, budgets), etag.as_deref(), step)
+            FleetCommand::SetPolicies { files, promises, budgets, defaults, etag } => {
+                let of = (files, promises, budgets, defaults);
+                self.set_policies(turn, of, etag.as_deref(), step)
             }
             FleetCommand::NoteSpending(notes) => self.note_spending(turn, &notes, step),
             FleetCommand::GetPolicies => Ok(self.get_policies()),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use snic_domain::{Bandwidth, Dag, DagName, DagPatch, DagSpec, Notes, TenantId};
 use snic_planner::{Ledger, Reservation};
 
+use super::affinities::check_named;
 use super::{DagEntry, Fleet, RequestContext};
 use crate::hosts::{DagMobility, HostState};
 use crate::journal::FleetStep;
@@ -140,13 +141,16 @@ impl Fleet {
         let NewFleetDag { name, spec, constraints, policy } = new;
         self.check_is_new(&name)?;
         let dag = valid(&name.tenant, &spec)?;
+        check_named(&name, &spec, &constraints)?;
         self.check_bandwidth(&spec, Bandwidth::ZERO)?;
         self.tenants.admit(&name.tenant, FleetUsage::default(), self.usage_of(&dag))?;
         self.check_budgets(turn, &name.tenant)?;
+        let defaults = self.placement_defaults(&name.tenant, &constraints);
         let record = FleetDagRecord {
             name,
             spec,
             constraints,
+            defaults,
             policy,
             place: None,
             unplaced: None,
@@ -173,7 +177,7 @@ impl Fleet {
         let (name, usage) = (record.name.clone(), self.usage_of(&dag));
         self.tenants.take(&name.tenant, usage);
         self.registry.uses.count_spec(&record.spec, true);
-        self.affinities.count(&name, &record.spec, true);
+        self.affinities.count(&name, record.named(), true);
         let record = Versioned::new(record);
         self.dags.insert(name.clone(), DagEntry { record, dag, usage });
         self.commit_place(&name, choice, PreviousServer::default(), step);
@@ -216,6 +220,7 @@ impl Fleet {
             return self.placed(name).map(FleetReply::Placed).ok_or_else(missing);
         }
         let dag = valid(&name.tenant, &spec)?;
+        check_named(name, &spec, &entry.of().constraints)?;
         self.check_bandwidth(&spec, entry.of().spec.bandwidth)?;
         let usage = self.usage_of(&dag);
         self.tenants.admit(&name.tenant, entry.usage, usage)?;
@@ -281,7 +286,7 @@ impl Fleet {
         self.tenants.take(&tenant, usage);
         for (spec, is_more) in [(&entry.of().spec, false), (&changed.spec, true)] {
             self.registry.uses.count_spec(spec, is_more);
-            self.affinities.count(&changed.name, spec, is_more);
+            self.affinities.count(&changed.name, (spec, &changed.constraints), is_more);
         }
         let key = dag_key(&changed.name);
         let record = entry.record.value_mut();
@@ -337,7 +342,7 @@ impl Fleet {
         let Some(entry) = self.dags.remove(name) else { return };
         self.tenants.give_back(&name.tenant, entry.usage);
         self.registry.uses.count_spec(&entry.of().spec, false);
-        self.affinities.count(name, &entry.of().spec, false);
+        self.affinities.count(name, entry.of().named(), false);
         if let Some(place) = &entry.of().place {
             self.registry.uses.count_place(place, false);
         }

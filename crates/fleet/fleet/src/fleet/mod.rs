@@ -276,7 +276,7 @@ impl Fleet {
         for (name, entry) in &self.dags {
             usage.entry(name.tenant.clone()).or_default().add(self.usage_of(&entry.dag));
             uses.count_spec(&entry.of().spec, true);
-            affinities.count(name, &entry.of().spec, true);
+            affinities.count(name, entry.of().named(), true);
             entry.of().place.iter().for_each(|place| uses.count_place(place, true));
             let place = entry.of().place.as_ref();
             if self.inventory.card_of(name) != place.map(|place| &place.card) {

@@ -4,14 +4,15 @@
 //! some beats, until it says so: a host that was away or lost an order catches up, and a leader that has just begun sends
 //! only what differs.
 
-use snic_domain::{Bandwidth, BudgetPolicy, DagSpec};
+use snic_domain::{Bandwidth, BudgetPolicy, DagSpec, TenantId};
 
 use super::{Fleet, RequestContext};
 use crate::HostId;
 use crate::journal::FleetStep;
-use crate::placement::PromiseLimits;
+use crate::placement::{CardConstraints, PlacementDefaults, PromiseLimits, TenantDefaults};
 use crate::protocol::{
-    Denied, FleetPolicies, FleetReply, HostPolicies, Numbered, OrderKind, PolicyFiles,
+    Denied, FLEET_PLACEMENT, FleetPolicies, FleetReply, HostPolicies, Numbered, OrderKind,
+    PolicyFiles,
 };
 use crate::records::{POLICIES, PoliciesRecord, RecordMeta, Versioned};
 
@@ -27,7 +28,12 @@ impl Fleet {
     pub(super) fn set_policies(
         &mut self,
         turn: &RequestContext,
-        (files, promises, budgets): (PolicyFiles, PromiseLimits, BudgetPolicy),
+        (files, promises, budgets, defaults): (
+            PolicyFiles,
+            PromiseLimits,
+            BudgetPolicy,
+            TenantDefaults,
+        ),
         etag: Option<&str>,
         step: &mut FleetStep,
     ) -> Result<FleetReply, Denied> {
@@ -51,7 +57,7 @@ impl Fleet {
             meta = before.meta;
             meta.change(turn.now);
         }
-        let record = PoliciesRecord { files, promises, budgets, number, meta };
+        let record = PoliciesRecord { files, promises, budgets, defaults, number, meta };
         let record = match self.policies.take() {
             Some(mut of) => {
                 *of.value_mut() = record;
@@ -68,6 +74,16 @@ impl Fleet {
     pub(super) fn insert_policies(&mut self, record: Versioned<PoliciesRecord>) {
         self.inventory.set_promises(record.value().promises);
         self.policies = Some(record);
+    }
+
+    /// Constraints that the policy adds to those of a tenant's new DAG.
+    pub(super) fn placement_defaults(
+        &self,
+        tenant: &TenantId,
+        asked: &CardConstraints,
+    ) -> PlacementDefaults {
+        let policies = self.policies.as_ref().map(Versioned::value);
+        policies.map(|of| of.defaults.of(tenant, asked)).unwrap_or_default()
     }
 
     /// Fails where a DAG asks for more than the policies allow, and for more than it has.
@@ -127,7 +143,9 @@ impl Fleet {
         said.refused = said.refused.map(|why| why.chars().take(REASON_CHARS_MAX).collect());
         if state.policies_are(said, number) {
             let files = self.policies.as_ref().map(|of| of.value().files.clone());
-            let of = files.unwrap_or_default();
+            let mut of = files.unwrap_or_default();
+            // A host chooses among no hosts, and refuses files that it does not know.
+            of.remove(FLEET_PLACEMENT);
             self.order(host, OrderKind::SetPolicies(Numbered { number, of }), step);
         }
     }

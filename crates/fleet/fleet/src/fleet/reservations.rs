@@ -175,6 +175,7 @@ impl Fleet {
         for (name, spec) in &new_dags {
             self.check_is_new(name)?;
             let dag = valid(&name.tenant, spec)?;
+            self.placement_defaults(&name.tenant, &constraints).add_to(&mut constraints);
             self.add_affinities(name, spec, &mut constraints);
             checked.push((name, dag));
         }

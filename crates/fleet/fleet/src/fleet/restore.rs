@@ -151,7 +151,7 @@ impl Fleet {
         let usage = self.usage_of(&dag);
         self.tenants.take(&name.tenant, usage);
         self.registry.uses.count_spec(&record.value().spec, true);
-        self.affinities.count(&name, &record.value().spec, true);
+        self.affinities.count(&name, record.value().named(), true);
         let (place, leaving) = (of.place, of.leaving);
         match &of.unplaced {
             Some(Unplaced::Failed(_)) => drop(self.failed.insert(name.clone())),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use snic_domain::{CardModel, Infeasible};
+use snic_domain::{CardModel, DagName, Infeasible};
 
 use crate::{FleetCard, HostId, RackId, ZoneId};
 
@@ -46,9 +46,38 @@ pub struct CardConstraints {
     pub apart_from_cards: BTreeSet<FleetCard>,
     /// Virtual functions that must be free.
     pub functions: u32,
+    /// Not on a host that serves one of these DAGs.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub hosts_without_dags: BTreeSet<DagName>,
+    /// Not in a rack with a host that serves one of these DAGs.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub racks_without_dags: BTreeSet<DagName>,
+    /// Hosts and racks of DAGs that it keeps apart from, as they are now; no record has them.
+    #[serde(skip)]
+    pub of_dags: PlacesOfDags,
+}
+
+/// Hosts and racks of the DAGs that a DAG keeps apart from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PlacesOfDags {
+    /// Hosts of DAGs that it shares no host with.
+    pub hosts: BTreeSet<HostId>,
+    /// Racks of DAGs that it shares no rack with. Another zone may have a rack of the same name.
+    pub racks: BTreeSet<(ZoneId, RackId)>,
+}
+
+impl PlacesOfDags {
+    fn and(self, other: &Self) -> Self {
+        Self { hosts: &self.hosts | &other.hosts, racks: &self.racks | &other.racks }
+    }
 }
 
 impl CardConstraints {
+    /// DAGs that it shares no host or no rack with.
+    pub fn dags(&self) -> impl Iterator<Item = &DagName> {
+        self.hosts_without_dags.union(&self.racks_without_dags)
+    }
+
     /// Constraints that allow what both allow; `None` where that is no card.
     pub fn and(self, other: Self) -> Option<Self> {
         /// Empty lists allow all.
@@ -75,6 +104,9 @@ impl CardConstraints {
             cards: both(self.cards, other.cards)?,
             apart_from_cards: &self.apart_from_cards | &other.apart_from_cards,
             functions: self.functions.max(other.functions),
+            hosts_without_dags: &self.hosts_without_dags | &other.hosts_without_dags,
+            racks_without_dags: &self.racks_without_dags | &other.racks_without_dags,
+            of_dags: self.of_dags.and(&other.of_dags),
         })
     }
 }
@@ -97,6 +129,10 @@ pub enum Constraint {
     HostAffinity,
     /// It is one of the hosts that the request keeps apart from.
     HostAntiAffinity,
+    /// It serves a DAG that the request shares no host with.
+    HostOfDag,
+    /// It is in the rack of a DAG that the request shares no rack with.
+    RackOfDag,
     /// It has no card.
     NoCard,
     /// Its cards are of other models.
@@ -137,6 +173,8 @@ impl Constraint {
             Self::Labels => "without the labels",
             Self::HostAffinity => "not among the required hosts",
             Self::HostAntiAffinity => "excluded by host anti-affinity",
+            Self::HostOfDag => "with DAGs to share no host with",
+            Self::RackOfDag => "in racks of DAGs to share no rack with",
             Self::NoCard => "without a card",
             Self::CardModel => "with other card models",
             Self::CardCordoned => "with cordoned cards",

@@ -11,6 +11,7 @@
 //! the hosts use, so that the answer is exact. The first plan is the choice, for the walk is in the policy's order.
 
 mod constraints;
+mod defaults;
 mod find;
 mod function_books;
 mod host_images;
@@ -24,7 +25,8 @@ mod registered;
 mod summary;
 mod walk;
 
-pub use constraints::{CardConstraints, CardPolicy, Constraint, PlacementRefused};
+pub use constraints::{CardConstraints, CardPolicy, Constraint, PlacementRefused, PlacesOfDags};
+pub use defaults::{PlacementDefaults, TenantDefaults};
 pub use find::{HostNeeds, RANKED_HOSTS_MAX, RankedHost};
 pub use function_books::{KeptName, KeptRoom, KeptUser};
 pub use host_images::HostImages;

@@ -111,6 +111,10 @@ impl<'a> Query<'a> {
     pub fn host_fails(&self, id: &HostId, host: &HostEntry) -> Option<Constraint> {
         let of = self.constraints;
         let lacks_label = || of.labels.iter().any(|(k, v)| host.spec.labels.get(k) != Some(v));
+        let is_in_rack = || {
+            let spec = &host.spec;
+            of.of_dags.racks.iter().any(|(zone, rack)| (zone, rack) == (&spec.zone, &spec.rack))
+        };
         let fails = [
             (Constraint::Unreachable, !host.is_reachable),
             (Constraint::Cordoned, host.spec.is_cordoned),
@@ -119,6 +123,8 @@ impl<'a> Query<'a> {
             (Constraint::Labels, lacks_label()),
             (Constraint::HostAffinity, !of.hosts.is_empty() && !of.hosts.contains(id)),
             (Constraint::HostAntiAffinity, of.apart_from_hosts.contains(id)),
+            (Constraint::HostOfDag, of.of_dags.hosts.contains(id)),
+            (Constraint::RackOfDag, is_in_rack()),
             (Constraint::NoCard, host.slots.is_empty()),
         ];
         fails.into_iter().find(|(_, fails)| *fails).map(|(constraint, _)| constraint)

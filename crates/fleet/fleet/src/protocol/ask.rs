@@ -9,7 +9,7 @@ use snic_domain::{
 };
 
 use super::{PolicyFiles, SpendingNote};
-use crate::placement::{CardConstraints, CardPolicy, HostSpec, PromiseLimits};
+use crate::placement::{CardConstraints, CardPolicy, HostSpec, PromiseLimits, TenantDefaults};
 use crate::request_id::RequestId;
 use crate::{HostId, ProjectChange, ProjectId, RackId, ZoneId};
 
@@ -35,6 +35,9 @@ impl FleetAsk {
 
 /// Most DAGs of one request: together they are one of etcd's transactions.
 pub const BATCH_DAGS_MAX: usize = 64;
+
+/// Name of the policy file that only the fleet reads: defaults of placements.
+pub const FLEET_PLACEMENT: &str = "fleet-placement.toml";
 
 /// Most items of one page of a list.
 pub const LIST_MAX: usize = 1_000;
@@ -209,6 +212,9 @@ pub enum FleetCommand {
         /// Budgets in them.
         #[serde(default)]
         budgets: BudgetPolicy,
+        /// Defaults of placements in them.
+        #[serde(default)]
+        defaults: TenantDefaults,
         /// As it was read.
         etag: Option<String>,
     },

@@ -15,8 +15,8 @@ use crate::{FleetCard, HostId, ZoneId};
 
 pub use crate::request_id::RequestId;
 pub use ask::{
-    BATCH_DAGS_MAX, DrainArea, FleetAsk, FleetCommand, FleetList, FleetName, LIST_MAX,
-    MACHINE_DAGS_MAX, MachineNeeds, NewFleetDag,
+    BATCH_DAGS_MAX, DrainArea, FLEET_PLACEMENT, FleetAsk, FleetCommand, FleetList, FleetName,
+    LIST_MAX, MACHINE_DAGS_MAX, MachineNeeds, NewFleetDag,
 };
 pub use denied::{Denied, OverQuota, StoreRefusal};
 pub use host::{

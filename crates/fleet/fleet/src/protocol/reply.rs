@@ -10,7 +10,9 @@ use snic_domain::{
 
 use super::{DrainArea, FleetName, PolicyFiles, SpendingView, StoreRefusal};
 use crate::dag_records::{FleetDagRecord, RecordMeta, ReservedFunctions, Unplaced};
-use crate::placement::{CardConstraints, CardPolicy, Constraint, HostSpec, RankedHost};
+use crate::placement::{
+    CardConstraints, CardPolicy, Constraint, HostSpec, PlacementDefaults, RankedHost,
+};
 use crate::{FleetCard, HostId, ProjectId, RackId, ZoneId};
 
 /// Usage of a tenant.
@@ -114,8 +116,11 @@ pub struct FleetHost {
 pub struct FleetDag {
     pub name: DagName,
     pub spec: DagSpec,
-    /// Where it may go.
+    /// Where it may go, as its tenant said.
     pub constraints: CardConstraints,
+    /// Constraints that the policy added when it was created.
+    #[serde(default)]
+    pub defaults: PlacementDefaults,
     /// Order of the cards that have room.
     pub policy: CardPolicy,
     pub card: Option<FleetCard>,
@@ -143,6 +148,7 @@ impl FleetDag {
             name: record.name.clone(),
             spec: record.spec.clone(),
             constraints: record.constraints.clone(),
+            defaults: record.defaults.clone(),
             policy: record.policy,
             card: place.map(|place| place.card.clone()),
             serial: place.map(|place| place.serial),

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use snic_domain::{Bandwidth, CardId, DagName, KeptForTenant, Tenant, TenantId};
 use snic_etcd::{Operation, Record, Transaction};
+use snic_fleet::placement::{CardConstraints, HostSpec};
 use snic_fleet::protocol::{FleetCommand, FleetName, FleetReply, HostOrder, OrderKind, PlacedDag};
 use snic_fleet::records::{
-    FleetDagRecord, FleetTenantRecord, LAST_TRANSACTION, LastTransaction, REBALANCE,
-    RebalanceRecord, ReservedFunctions, Versioned,
+    FleetDagRecord, FleetTenantRecord, HostRecord, LAST_TRANSACTION, LastTransaction, REBALANCE,
+    RebalanceRecord, ReservedFunctions, Versioned, dag_key,
 };
 use snic_fleet::{FleetCard, HostId};
 
@@ -25,6 +26,9 @@ pub struct Book {
     gone: BTreeSet<DagName>,
     /// Serials of places that were ever committed, with DAG and card.
     committed: BTreeMap<u64, (DagName, FleetCard)>,
+    /// Place of each DAG now, with where it may be.
+    places: BTreeMap<DagName, (FleetCard, CardConstraints)>,
+    hosts: BTreeMap<HostId, HostSpec>,
     /// DAGs that each rebalance has moved, by its serial.
     leveled: BTreeMap<u64, u64>,
     /// Reservations that each host was ordered to keep: by number, the tenant, the card, the highest revision, and when it
@@ -128,8 +132,19 @@ impl Book {
             _ => None,
         });
         assert_eq!(last, leader, "who writes leads");
+        let mut placed = BTreeSet::new();
         for operation in &transaction.operations {
-            let Operation::Put { key, value, .. } = operation else { continue };
+            let (key, value) = match operation {
+                Operation::Put { key, value, .. } => (key, value),
+                Operation::Delete { key } => {
+                    self.places.retain(|name, _| dag_key(name) != *key);
+                    continue;
+                }
+            };
+            if key.starts_with("/snic/v1/hosts/") && key.ends_with("/spec") {
+                let of = Versioned::<HostRecord>::parse(key, value).expect("a host");
+                self.hosts.insert(of.value().host.clone(), of.value().spec.clone());
+            }
             if key.starts_with("/snic/v1/tenants/") {
                 let of = Versioned::<FleetTenantRecord>::parse(key, value).expect("a tenant");
                 let Tenant { id, quota, .. } = &of.value().tenant;
@@ -140,13 +155,38 @@ impl Book {
                 self.has_leveled(key, value);
             }
             let Some(dag) = dag(key, value) else { continue };
-            let Some(place) = dag.place else { continue };
+            let Some(place) = dag.place else {
+                self.places.remove(&dag.name);
+                continue;
+            };
+            let at = (place.card.clone(), dag.constraints.clone());
+            if self.places.insert(dag.name.clone(), at).is_none_or(|old| old.0 != place.card) {
+                placed.insert(dag.name.clone());
+            }
             let bound = &dag.constraints.hosts;
             let is_allowed = bound.is_empty() || bound.contains(&place.card.host);
             assert!(is_allowed, "{} is bound to {bound:?} and placed on {}", dag.name, place.card);
             let new = (dag.name, place.card);
             let old = self.committed.insert(place.serial, new.clone());
             assert!(old.is_none_or(|old| old == new), "two places have serial {}", place.serial);
+        }
+        placed.iter().for_each(|name| self.is_apart(name));
+    }
+
+    /// It shares no host and no rack with DAGs of its tenant where one of them says so.
+    fn is_apart(&self, name: &DagName) {
+        let Some((card, of)) = self.places.get(name) else { return };
+        let rack = |card: &FleetCard| {
+            self.hosts.get(&card.host).map(|spec| (spec.zone.clone(), spec.rack.clone()))
+        };
+        let others = self.places.iter().filter(|(other, _)| other.tenant == name.tenant);
+        for (other, (at, theirs)) in others {
+            let by_host =
+                of.hosts_without_dags.contains(other) || theirs.hosts_without_dags.contains(name);
+            let by_rack =
+                of.racks_without_dags.contains(other) || theirs.racks_without_dags.contains(name);
+            let is_met = by_host && at.host == card.host || by_rack && rack(at) == rack(card);
+            assert!(!is_met, "{name} is placed on {card}, and is to be apart from {other} on {at}");
         }
     }
 

@@ -320,7 +320,7 @@ impl World {
         for number in 0..self.plan.hosts {
             let id = host(&format!("h{number:04}"));
             let cards = vec![&profile; self.plan.cards];
-            let spec = host_spec(number % 4, number / 4, &cards);
+            let spec = host_spec(number % 4, number / 8, &cards);
             self.hosts.insert(id.clone(), SimHost::new(&spec));
             self.incarnations.insert(id.clone(), 0);
             commands.push(FleetCommand::CreateHost(id, spec));
@@ -408,7 +408,8 @@ impl World {
             let ingress_percent = [100, 60, 80][number];
             let promises = PromiseLimits { ingress_percent, ..PromiseLimits::default() };
             let (budgets, etag) = (BudgetPolicy::default(), None);
-            let set = FleetCommand::SetPolicies { files, promises, budgets, etag };
+            let defaults = Default::default();
+            let set = FleetCommand::SetPolicies { files, promises, budgets, defaults, etag };
             self.client(None, set, at);
         }
         for number in 0..self.plan.tenants {
@@ -451,9 +452,22 @@ impl World {
         let mut new = |part: usize| {
             let nts: Vec<usize> = (0..1 + rng.below(3)).map(|_| rng.below(8)).collect();
             let mbit = [500, 2_000, 5_000, 10_000][rng.below(4)];
+            let mut constraints = constraints.clone();
+            if rng.percent(25) {
+                // Some were made before, others are made later, and most are of other tenants' requests.
+                let near = (number + rng.below(8)).saturating_sub(4);
+                let other = name(of.as_str(), &format!("d{near}-{}", rng.below(2)));
+                let is_by_rack = rng.percent(40);
+                if other != name(of.as_str(), &format!("d{number}-{part}")) {
+                    let CardConstraints { hosts_without_dags, racks_without_dags, .. } =
+                        &mut constraints;
+                    let list = if is_by_rack { racks_without_dags } else { hosts_without_dags };
+                    list.insert(other);
+                }
+            }
             let name = name(of.as_str(), &format!("d{number}-{part}"));
             let spec = spec(catalogue(), &nts, mbit);
-            NewFleetDag { name, spec, constraints: constraints.clone(), policy }
+            NewFleetDag { name, spec, constraints, policy }
         };
         match number % 8 {
             0 => FleetCommand::CreateDags((0..2 + number % 5).map(new).collect()),

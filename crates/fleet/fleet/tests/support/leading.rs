@@ -12,7 +12,7 @@ use snic_fleet::placement::{CardConstraints, CardPolicy, HostSpec};
 use snic_fleet::protocol::{
     Attachments, BoundCause, Denied, FleetAsk, FleetCall, FleetCommand, FleetDag, FleetEffect,
     FleetEvent, FleetItem, FleetName, FleetNotice, FleetReply, HostChoice, HostOrder, HostPolicies,
-    HostReport, NewFleetDag, OrderKind, Provisions,
+    HostReport, NewFleetDag, OrderKind, PolicyFiles, Provisions,
 };
 use snic_fleet::records::PlaceRecord;
 use snic_fleet::{
@@ -62,6 +62,8 @@ pub struct Fleet {
     choices: BTreeMap<u64, Box<HostChoice>>,
     /// Hosts that take policies, and which they have.
     pub policies: BTreeMap<HostId, HostPolicies>,
+    /// Policy files that a host was sent last.
+    pub policy_files: PolicyFiles,
 }
 
 impl Fleet {
@@ -101,6 +103,7 @@ impl Fleet {
             kept: BTreeMap::new(),
             keeps: false,
             policies: BTreeMap::new(),
+            policy_files: PolicyFiles::new(),
             attached: BTreeMap::new(),
             bound: Vec::new(),
             choices: BTreeMap::new(),
@@ -231,6 +234,7 @@ impl Fleet {
                             said.refused = Some("it has no such file".into());
                         }
                         let said = said.clone();
+                        self.policy_files = files.of;
                         self.agent(id, AgentEvent::Policies(said));
                     }
                 }

@@ -232,6 +232,7 @@ fn accepted(new: &NewFleetDag) -> FleetDag {
         name: new.name.clone(),
         spec: new.spec.clone(),
         constraints: new.constraints.clone(),
+        defaults: Default::default(),
         policy: new.policy,
         card: None,
         serial: None,

@@ -9,12 +9,13 @@ use snic_api::v1::ErrorReason;
 use snic_controller::AdmissionPolicy;
 use snic_domain::Caller;
 use snic_fleet::placement::PromiseLimits;
-use snic_fleet::protocol::{FleetCommand, FleetPolicies, FleetReply};
+use snic_fleet::protocol::{FLEET_PLACEMENT, FleetCommand, FleetPolicies, FleetReply};
 use snic_front::fields::{etag, repeat_of};
 use snic_front::gate::caller;
 use tonic::{Request, Response};
 
 use super::{RpcResult, Services, unexpected};
+use crate::placement;
 
 fn wire(of: FleetPolicies) -> wire_v1::Policies {
     let name = |host: &dyn std::fmt::Display| format!("hosts/{host}");
@@ -59,14 +60,18 @@ impl PolicyService for Services {
             request.into_inner();
         let wanted = policies.ok_or_else(|| ApiError::required("policies"))?;
         let files = wanted.files;
-        let settings = snic_policies::check_files(&files).map_err(|error| {
+        let invalid = |error: &dyn std::fmt::Display| {
             ApiError::in_field(ErrorReason::InvalidField, "policies.files", error)
-        })?;
+        };
+        let mut of_hosts = files.clone();
+        let of_fleet = of_hosts.remove(FLEET_PLACEMENT).unwrap_or_default();
+        let defaults = placement::defaults(&of_fleet).map_err(|error| invalid(&error))?;
+        let settings = snic_policies::check_files(&of_hosts).map_err(|error| invalid(&error))?;
         let AdmissionPolicy { ingress_percent, dag_bandwidth_max, idle_tasks: _ } =
             settings.admission;
         let promises = PromiseLimits { ingress_percent, dag_bandwidth_max };
         let (budgets, etag) = (settings.budgets, etag(&wanted.etag));
-        let command = FleetCommand::SetPolicies { files, promises, budgets, etag };
+        let command = FleetCommand::SetPolicies { files, promises, budgets, defaults, etag };
         let repeat = repeat_of(&request_id)?;
         self.propose(&caller, repeat, validate_only, command).await?;
         let policies = Some(self.policies(&caller).await?);

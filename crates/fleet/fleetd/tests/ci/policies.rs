@@ -87,6 +87,45 @@ fn policies_are_registered_at_any_replica_and_reach_hosts() {
     }));
 }
 
+/// Where DAGs go whose tenants leave it open; hosts are not sent it, and a tenant sees what was added.
+#[test]
+fn defaults_of_placements_are_a_policy_of_the_fleet() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    runtime().block_on(in_time(async {
+        let rig = Rig::start(cluster, 1).await;
+        rig.leader().await;
+        let root = rig.client(0, "operator/root").await;
+        let mut operator = Operator(PolicyServiceClient::new(root.0.clone()));
+        let running = tokio::spawn(host::run(vec![rig.connect(0, "host/h1").await]));
+        root.provide("h1", &CHAIN).await;
+        root.create_tenant("acme", "").await.unwrap();
+        let acme = rig.client(0, "tenant/acme").await;
+        let file = "fleet-placement.toml";
+        for (text, said) in [
+            ("[default]\nzone = []\n", "fleet-placement.toml:2: unknown field `zone`"),
+            ("[tenants.acme]\nzones = [\"Z!\"]\n", "fleet-placement.toml:2: "),
+        ] {
+            let status = operator.set(&[(file, text)], "").await.unwrap_err();
+            assert_eq!(status.code(), Code::InvalidArgument);
+            assert!(status.message().contains(said), "{}", status.message());
+        }
+        let made = operator.set(&[(file, "[default]\nzones = [\"z9\"]\n")], "").await.unwrap();
+        let refused = acme.create_dag(("acme", "web"), &CHAIN, "").await.unwrap_err();
+        assert!(refused.message().contains("1 in another zone"), "{refused:?}");
+        let text = "[default]\nzones = [\"z9\"]\n[tenants.acme]\nzones = [\"z1\"]\n";
+        let made = operator.set(&[(file, text)], &made.etag).await.unwrap();
+        assert_eq!(made.files[file], text);
+        acme.create_dag(("acme", "web"), &CHAIN, "").await.unwrap();
+        let shown = acme.dag("acme", "web").await.unwrap();
+        assert_eq!(shown.placement, None, "the tenant said nothing");
+        assert_eq!(shown.placement_defaults.expect("the policy did").zones, ["z1"]);
+        while operator.read().await.hosts_in_force < 1 {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        running.abort();
+    }));
+}
+
 #[test]
 fn files_that_are_wrong_stale_or_a_tenants_are_refused() {
     let Some(cluster) = Cluster::start(1) else { return };

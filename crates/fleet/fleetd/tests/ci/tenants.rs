@@ -100,6 +100,42 @@ async fn where_it_may_go(acme: &Client) {
     let moved = dags.update_dag(update("z2")).await.unwrap_err();
     assert!(moved.message().contains("create it anew"), "{moved:?}");
     dags.update_dag(update("z1")).await.unwrap();
+    apart_from_others(&mut dags, create("z1")).await;
+}
+
+/// DAGs share no host or rack with others of their tenant that they name; a refusal says how many hosts that left out.
+async fn apart_from_others(
+    dags: &mut DagServiceClient<tonic::transport::Channel>,
+    create: v1::CreateDagRequest,
+) {
+    let apart = |hosts: &[&str], racks: &[&str]| {
+        let names = |of: &[&str]| of.iter().map(ToString::to_string).collect();
+        let (hosts_without_dags, racks_without_dags) = (names(hosts), names(racks));
+        let placement =
+            v1::Placement { hosts_without_dags, racks_without_dags, ..Default::default() };
+        let name = "tenants/acme/dags/far".to_owned();
+        let dag = create.dag.clone().map(|dag| v1::Dag { name, ..dag });
+        let dag = dag.map(|dag| v1::Dag { placement: Some(placement), ..dag });
+        v1::CreateDagRequest { dag_id: "far".to_owned(), dag, ..create.clone() }
+    };
+    let near = "tenants/acme/dags/near";
+    for (request, said) in [
+        (apart(&[near], &[]), "1 with DAGs to share no host with"),
+        (apart(&[], &[near]), "1 in racks of DAGs to share no rack with"),
+        (apart(&[], &["tenants/globex/dags/near"]), "name DAGs of the same tenant"),
+        (apart(&["tenants/acme/dags/far"], &[]), "names itself"),
+        (apart(&["near"], &[]), "dag.placement.hosts_without_dags[0]"),
+    ] {
+        let refused = dags.create_dag(request).await.expect_err(said);
+        assert!(format!("{refused:?}").contains(said), "{said}: {refused:?}");
+        assert!(!refused.message().contains("h1"), "{refused:?}");
+    }
+    let absent = "tenants/acme/dags/absent".to_owned();
+    dags.create_dag(apart(&[&absent], &[])).await.unwrap();
+    let name = "tenants/acme/dags/far".to_owned();
+    let shown = dags.get_dag(v1::GetDagRequest { name }).await.unwrap();
+    let placement = shown.into_inner().dag.and_then(|dag| dag.placement).expect("it is shown");
+    assert_eq!(placement.hosts_without_dags, [absent]);
 }
 
 /// The dry run of a change is refused as the change is, at any replica, and leaves nothing.
