@@ -121,6 +121,7 @@ figures_hold! {
                 "All side by side, 7 NTs",
                 "Half side by side, 7 NTs",
             ];
+        thesis_pool_keeps_the_foreground = "thesis-pool", [];
         thesis_clio_fills_its_link = "thesis-clio",
             [
                 "2 threads of a host, A",

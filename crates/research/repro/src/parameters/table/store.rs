@@ -114,6 +114,24 @@ table! {
         Paper("the thesis's appendix on consolidation"), "links of hosts, and of the card";
     CONSOLIDATION_SEED = "consolidation.seed", [1.0], "", 0.0..=1e9,
         Assumption("shares move by a few percent with it"), "what loads are drawn from";
+    POOL_NT_GBPS = "pool.nt_gbps", [40.0], "Gbit/s", 0.1..=400.0,
+        Fitted("the authors' data, data_dist_snic: with one card the foreground has 20 beside a background, half of it"), "what the chain of a card serves";
+    POOL_FOREGROUND_GBPS = "pool.foreground_gbps", [30.0], "Gbit/s", 0.1..=400.0,
+        Derived("the authors' data, data_dist_snic: 30 with two cards"), "load of the DAG at home";
+    POOL_BACKGROUND_PERCENT = "pool.background_percent", [0.0, 25.0, 50.0, 75.0, 100.0, 150.0, 200.0], "%", 0.0..=1e3,
+        Assumption("the thesis: beyond what one card serves"), "load of the other DAG, of what the chain of a card serves";
+    POOL_OWN_GBPS = "pool.own_gbps", [10.0], "Gbit/s", 0.1..=400.0,
+        Assumption("a quarter of what its chain serves"), "load and promise of the second card's own DAG";
+    POOL_ASKED_GBPS = "pool.asked_gbps", [28.0], "Gbit/s", 0.1..=400.0,
+        Assumption("what the second card's own DAG leaves, less what the planner keeps free"), "what the second card promises to the guest";
+    POOL_LINK_GBPS = "pool.link_gbps", [40.0], "Gbit/s", 0.1..=400.0,
+        Assumption("as much as a card's chain serves"), "capacity of a link, each way";
+    POOL_LINK_NS = "pool.link_ns", [450.0], "ns", 1.0..=1e6,
+        Derived("half of a commodity switch's 0.8 to 1 µs (SuperNIC, 5.1): two cables are one crossing"), "latency of a cable";
+    POOL_CARDS = "pool.cards", [8.0], "cards", 2.0..=17.0,
+        Assumption("as many as a small rack has"), "cards of the pool";
+    POOL_CONNECTED = "pool.connected", [1.0], "", 0.0..=1.0,
+        Assumption("a pool is connected"), "1 if the second card's cables are";
     CAPEX_DOLLARS = "capex.dollars", [500.0, 100.0, 250.0], "$", 0.0..=1e6,
         Paper("the thesis's appendix on costs"), "prices of a NIC, of a cable and of a switch's port";
     CAPEX_SMALLER = "capex.smaller", [0.2, 0.6], "times", 0.0..=1.0,
