@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use snic_card_sim::{CardPool, PlaneOptions, PoolShape, SimCard, Sizes, TrafficSource};
 use snic_controller::DagView;
-use snic_domain::{LinkProfile, CardProfile, RegionId};
+use snic_domain::{CardProfile, LinkProfile, RegionId};
 use snic_ports::card::Registers;
 use snic_tables::registers::{COMMIT, COMMIT_IDLE, COMMIT_STATUS, TABLE_VERSION, shadow_row};
 use snic_tables::{ChainRow, DagRow, Guest, InstanceRow, StageRow, TableImage};
@@ -247,7 +247,7 @@ fn region(dag: &DagView) -> Option<RegionId> {
 fn one_card(parameters: &Parameters, bytes: u32, load: f64) -> Result<Served> {
     let asked = parameters.value(&POOL_FOREGROUND_GBPS);
     let (mut card, dags) =
-        placed(parameters, false, &[("foreground", asked), ("background", 1.0)])?;
+        placed(parameters, false, &[("foreground", 1.0), ("background", 1.0)])?;
     let [foreground, background] = &dags[..] else { return Ok(Served::default()) };
     ensure!(region(foreground) == region(background), "they do not share a region");
     card.attach(source(foreground, bytes, asked))?;
