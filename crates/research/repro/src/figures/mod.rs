@@ -321,6 +321,7 @@ pub const ALL: &[Figure] = &[
         source: "SuperNIC's thesis, as its data's README retells it; the authors' data, data_dist_snic",
         claim: "With a second card behind a link the foreground stays as it was, whatever the background's load, and so does what is the second card's own.",
         breaks: &[
+            broken("pool.rates", "0", "cards that keep to no rates"),
             broken("pool.connected", "0", "a link that is cut"),
             broken("pool.link_gbps", "20", "a link of half the capacity"),
             broken("pool.link_ns", "10", "cables that take no time"),
