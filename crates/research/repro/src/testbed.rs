@@ -311,10 +311,7 @@ impl Testbed {
     ///
     /// # Errors
     /// `change` fails, or the card refuses the rows or does not take them in time.
-    pub fn rewrite(
-        &mut self,
-        change: impl FnOnce(&mut TableImage) -> Result<()>,
-    ) -> Result<()> {
+    pub fn rewrite(&mut self, change: impl FnOnce(&mut TableImage) -> Result<()>) -> Result<()> {
         let active = self.card.active_tables();
         let mut target = active.clone();
         change(&mut target)?;

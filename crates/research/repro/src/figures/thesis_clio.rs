@@ -175,7 +175,7 @@ fn notes(outcome: &mut FigureOutcome) {
          where the store is busy, for no part has a spread. Second, small values: a frame here has memcached's text, UDP, IP and the transport's header, 0.4 µs on \
          two ways of 10 Gbit/s, and the store's time, which Fig. 19 has from values of 1,000 bytes, does not shrink with them. The authors' key-value store takes 0.5 µs more than its memory \
          with 16 bytes and 1.5 µs more with 1,024. Memory alone has their slope, 1.8 µs for 1,024 bytes. Third, C of two hosts, whose 13.0 µs for 16 operations of 1,000 B are \
-         9.8 Gbit/s of values on a link of 10, and more than their 9.4 of goodput.",
+         9.8 Gbit/s of values on a link of 10, and more than their 9.4 of goodput. Fourth, A of four stores, where clients are what limits and ours take less.",
     );
     outcome.note(
         "Not compared: 4 B and 4 KiB (a value here has 16 B to 1,300), goodput of asynchronous threads, whose operations under way are not printed, latencies by \

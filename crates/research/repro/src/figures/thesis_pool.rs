@@ -17,9 +17,7 @@ use snic_controller::{Autoscaling, ControllerSettings, DagView, Fairness};
 use snic_domain::{CardProfile, DagSpec, LinkProfile, NtTypeId, RegionId};
 use snic_tables::{ChainRow, DagRow, Guest, InstanceRow, StageRow};
 
-use crate::outcome::{
-    Axis, Expected, ExpectedBound, FigureOutcome, Origin, Plot, Series, number,
-};
+use crate::outcome::{Axis, Expected, ExpectedBound, FigureOutcome, Origin, Plot, Series, number};
 use crate::parameters::{
     DUMMY_CYCLES, FIG14_EPOCH_MS, PACKET_BYTES, POOL_ASKED_GBPS, POOL_BACKGROUND_PERCENT,
     POOL_BYTES, POOL_CARDS, POOL_CONNECTED, POOL_FOREGROUND_GBPS, POOL_LINK_GBPS, POOL_LINK_NS,
@@ -118,8 +116,7 @@ fn check_sizes(outcome: &mut FigureOutcome, parameters: &Parameters) -> Result<(
 
 /// One card: each gets what it sends, up to half of the chain and what the other leaves of its half.
 fn check_one_card(outcome: &mut FigureOutcome, parameters: &Parameters, rows: &[Row]) {
-    let (whole, sent) =
-        (parameters.value(&POOL_NT_GBPS), parameters.value(&POOL_FOREGROUND_GBPS));
+    let (whole, sent) = (parameters.value(&POOL_NT_GBPS), parameters.value(&POOL_FOREGROUND_GBPS));
     let due = |own: f64, other: f64| own.min((whole - other).max(whole / 2.0));
     for Row { percent, load, one, .. } in rows {
         let fair = |value| Expected::predicted(Origin::Computed, ExpectedBound::Share(value, CELL));
@@ -150,10 +147,8 @@ fn check_two_cards(outcome: &mut FigureOutcome, parameters: &Parameters, rows: &
     outcome.check(what, "×", flat, most_over_least(|two| two.own));
     let left = parameters.value(&POOL_NT_GBPS) - parameters.value(&POOL_OWN_GBPS);
     for row in rows.iter().filter(|row| row.load > 0.0) {
-        let due = Expected::predicted(
-            Origin::Computed,
-            ExpectedBound::Share(row.load.min(left), CELL),
-        );
+        let due =
+            Expected::predicted(Origin::Computed, ExpectedBound::Share(row.load.min(left), CELL));
         let what = format!("two cards, background of {} %: background", row.percent);
         outcome.check(what, "Gbit/s", due, row.two.background);
     }
@@ -314,8 +309,7 @@ fn served(measured: &Measurements, dags: &[DagView]) -> Served {
 }
 
 fn two_cards(parameters: &Parameters, bytes: u32, load: f64) -> Result<Served> {
-    let (sent, own) =
-        (parameters.value(&POOL_FOREGROUND_GBPS), parameters.value(&POOL_OWN_GBPS));
+    let (sent, own) = (parameters.value(&POOL_FOREGROUND_GBPS), parameters.value(&POOL_OWN_GBPS));
     let promised = parameters.value(&POOL_ASKED_GBPS);
     let (mut home, dags) = placed(parameters, 2, &[sent, promised])?;
     let (mut other, guests) = placed(parameters, 1, &[own, promised])?;

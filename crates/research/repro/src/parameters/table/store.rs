@@ -49,6 +49,8 @@ table! {
     FIG19_MOVES_ONE = "fig19.store_moves_one", [1.0], "", 0.0..=1.0,
         Derived("the authors' data: Clio serves least of workload A, whose values go half each way; so reads and writes share what limits it"),
         "1 if the store moves one value at a time, at its link's rate";
+    FIG19_SHARE_BOARD = "fig19.stores_share_board", [0.0], "", 0.0..=1.0,
+        Paper("the thesis's test bed: two Clio boards"), "1 if several stores are on one board, which moves one value at a time";
     FIG19_WRITE_MOVES = "fig19.write_moves", [1.11], "times", 0.1..=10.0,
         Fitted("the authors' data of Clio alone: A beside C in all six rows of 16 and more operations under way, of two to four hosts and stores, whose mean this is"),
         "how long the store moves a value that is written, of one that is read";
@@ -96,6 +98,8 @@ table! {
 
     CONSOLIDATION_LOAD_GBPS = "consolidation.load_gbps", [24.0, 32.0], "Gbit/s", 0.1..=1e3,
         Paper("the thesis's appendix on consolidation"), "median and 95th percentile of the load";
+    CONSOLIDATION_SHAPE = "consolidation.shape", [0.0], "", 0.0..=2.0,
+        Assumption("loads of data centres have long tails"), "distribution of the load: 0 log-normal, 1 normal, 2 log-normal mirrored at its median";
     CONSOLIDATION_HOSTS = "consolidation.hosts", [2.0], "hosts", 1.0..=64.0,
         Fitted("the authors' data: for four hosts one NT of 60 Gbit/s does, which it does not if each has a median of 24"),
         "hosts that have this load together";
