@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use snic_bitstream::build_test;
 use snic_card_sim::{Measurements, PlaneOptions, SimCard, SourceId, TrafficSource};
 use snic_controller::{
@@ -20,6 +20,7 @@ use snic_domain::{
 };
 use snic_ports::driver::{Deadlines, Session};
 use snic_processors::NicModel;
+use snic_tables::{TableImage, Ticket, WindowChanges};
 
 /// Interval between steps of the session while something is under way.
 const STEP: Duration = Duration::from_micros(20);
@@ -90,12 +91,30 @@ impl Testbed {
         Self::with_profile(setup, setup.card.clone(), &setup.nts)
     }
 
+    /// The same with a card whose draws are from this seed.
+    ///
+    /// # Errors
+    /// As [`Testbed::new`].
+    pub fn with_seed(setup: &Setup<'_>, seed: u64) -> Result<Self> {
+        let card = SimCard::with_options(setup.card.clone(), seed, setup.options)?;
+        Self::with_card(setup, card, setup.card.clone(), &setup.nts)
+    }
+
     /// The same where the control plane is told another profile than the card's, and other things of NTs than are so.
     ///
     /// # Errors
     /// As [`Testbed::new`].
     pub fn with_profile(setup: &Setup<'_>, profile: CardProfile, nts: &[NtType]) -> Result<Self> {
         let card = SimCard::with_options(setup.card.clone(), 1, setup.options)?;
+        Self::with_card(setup, card, profile, nts)
+    }
+
+    fn with_card(
+        setup: &Setup<'_>,
+        card: SimCard,
+        profile: CardProfile,
+        nts: &[NtType],
+    ) -> Result<Self> {
         let mut testbed = Self::of_card(card, profile, nts)?;
         for chain in &setup.chains {
             let bitstream = testbed.build(setup, chain)?;
@@ -286,6 +305,35 @@ impl Testbed {
             self.handle(Event::Tick)?;
         }
         Ok(())
+    }
+
+    /// Changes rows of the card through the driver, without the controller: what it does not do itself yet.
+    ///
+    /// # Errors
+    /// `change` fails, or the card refuses the rows or does not take them in time.
+    pub fn rewrite(&mut self, change: impl FnOnce(&mut TableImage) -> Result<()>) -> Result<()> {
+        let active = self.card.active_tables();
+        let mut target = active.clone();
+        change(&mut target)?;
+        let (configurations, windows) = (Vec::new(), WindowChanges::default());
+        let (ticket, delta) = (Ticket(u64::MAX), active.delta_to(&target));
+        let program =
+            CardCommand::Program { ticket, delta, configurations, windows, rates_only: false };
+        self.session.submit(program, None);
+        let end = self.now + READY_MAX;
+        while self.now < end {
+            self.now = self.now + STEP;
+            for report in self.session.step(&mut self.card, self.now) {
+                match report {
+                    CardReport::Programmed { ticket: own, result, .. } if own == ticket => {
+                        result.map_err(|failure| anyhow!("the card refuses rows: {failure:?}"))?;
+                        return Ok(());
+                    }
+                    report => self.handle(Event::Card { card: card_id()?, report })?,
+                }
+            }
+        }
+        bail!("the card does not take rows within {READY_MAX:?}")
     }
 
     /// The card's counters are read and given to the controller, as the daemon does it at

@@ -145,7 +145,7 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
          a second, and an adapter that takes 215 million. So it predicts no loss, and both losses are red: \
          they are no limit that NVIDIA prints of the card. Sender and receiver of the study are two such cards in \
          one host, with 8 threads for all of TRex, and it does not say where packets are lost; a limit of 104 \
-         million UDP and of 89 million SYN packets would give its numbers (bluefield2.mpps sets it), but that \
+         million UDP and of 89 million SYN packets would give its numbers (bluefield2.mpps sets it), 13 and 11 million for each of those threads, but that \
          would be fitted to the number that it is held against.",
     );
     Ok(outcome)

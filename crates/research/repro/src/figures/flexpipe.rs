@@ -310,7 +310,7 @@ pub(super) fn figure_4(parameters: &Parameters) -> Result<FigureOutcome> {
          give every ratio, and 5.7 µs between longest and shortest latency where the paper has 6.6; with \
          two, flow 2 is 1.6 times FlexPipe's and the spread 3.5 µs: PANIC's numbers are fitted. The static \
          pipeline's spread is predicted and outside, 0.8 µs where the paper has 1.4: what its units queue \
-         behind each other, in which it hardly differs from FlexPipe there, is not known.",
+         behind each other, in which it hardly differs from FlexPipe there, is not known. Nor does it help to take all flows of a size together, which the other two designs then contradict, or to send more.",
     );
     Ok(outcome)
 }

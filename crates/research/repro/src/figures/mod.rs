@@ -26,6 +26,7 @@ mod supernic_table_1;
 mod thesis_clio;
 mod thesis_consolidation;
 mod thesis_parallel;
+mod thesis_pool;
 mod thesis_replication;
 mod thesis_scaling;
 mod thesis_vpc;
@@ -313,6 +314,20 @@ pub const ALL: &[Figure] = &[
             broken("consolidation.period_ms", "400", "a monitor period of four loads"),
         ],
         run: thesis_consolidation::run,
+    },
+    Figure {
+        id: "thesis-pool",
+        title: "SuperNIC's thesis: a pool of cards",
+        source: "SuperNIC's thesis, as its data's README retells it; the authors' data, data_dist_snic",
+        claim: "With a second card behind a link the foreground stays as it was, whatever the background's load, and so does what is the second card's own.",
+        breaks: &[
+            broken("pool.rates", "0", "cards that keep to no rates"),
+            broken("pool.connected", "0", "a link that is cut"),
+            broken("pool.link_gbps", "20", "a link of half the capacity"),
+            broken("pool.link_ns", "10", "cables that take no time"),
+            broken("pool.foreground_gbps", "15", "a foreground that leaves half of its chain"),
+        ],
+        run: thesis_pool::run,
     },
     Figure {
         id: "karma",

@@ -190,7 +190,7 @@ fn notes(outcome: &mut FigureOutcome) {
          parser and scheduler have one way into the crossbar here, so a packet that needs no engine waits for the way out and for those that do, and three ports there.",
     );
     outcome.note(
-        "Packets of 128 B: the RTL has a packet every 4 cycles, ours every 5, for the queue's two cycles come on top of a packet's beats here, as FlexPipe's 94 Gbit/s want it, and \
+        "What was tried for these: a queue as fast as the data path (panic.queue_clock_percent) puts 128 B inside, and a descriptor without a beat (panic.descriptor_beats) pattern 3 as well; both put 256 B and FlexPipe's 94 Gbit/s outside. Packets of 128 B: the RTL has a packet every 4 cycles, ours every 5, for the queue's two cycles come on top of a packet's beats here, as FlexPipe's 94 Gbit/s want it, and \
          overlap with them there. Packets of 64 B are not compared under load: the simulated RTL loses descriptors, and with them cells of its packet memory, so that its throughput falls from 58 to 32 Gbit/s within 32,768 \
          cycles. A packet of 2,048 B alone: the RTL's engine works while the rest of the packet arrives and sends it on while it reads it, ours does one after the other.",
     );

@@ -159,7 +159,8 @@ pub(super) fn throughput(parameters: &Parameters) -> Result<FigureOutcome> {
          earlier systems; it does not say of which, nor for which users, regions and loads. Held against it \
          is the largest gain that this workload has: user 1 sends next to nothing, user 2 more than all \
          regions serve. It is outside: two users of three regions cannot gain more than three times, and the \
-         idle user's region stays promised to it.",
+         idle user's region stays promised to it. With 4, 5 and 6 regions (fig16.regions, and a fig17.most_percent that fills them) it is about the number of regions less one; five would \
+         be inside, but for its number alone, and there the static scheme would give each user two.",
     );
     Ok(outcome)
 }

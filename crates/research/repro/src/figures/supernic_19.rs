@@ -33,7 +33,7 @@ const TRANSPORT: usize = 1;
 const BOTH: usize = 2;
 const A: usize = 0;
 const B: usize = 1;
-/// The workload to which times and the cache were fitted.
+/// The workload to which the cache was fitted.
 const C: usize = 2;
 /// The tolerance of a cell.
 const CELL: f64 = 0.1;
@@ -88,15 +88,10 @@ pub(super) fn measure(
         .with_context(|| format!("{} with workload {}", arm.name, load.workload.name))
 }
 
-/// The kind of a cell: the store's time and the cache's size were fitted to two of workload C, the time of writes to Clio's A.
+/// The kind of a cell: the cache's size was fitted to one, and no other number to any.
 fn cell(workload: usize, arm: usize, value: f64) -> Expected {
     let bound = ExpectedBound::Share(value, CELL);
-    let is_fitted = match workload {
-        A => arm == CLIO,
-        C => arm != CLIO,
-        _ => false,
-    };
-    if is_fitted {
+    if workload == C && arm == BOTH {
         return Expected::fitted(Origin::Data, bound);
     }
     Expected::predicted(Origin::Data, bound)
@@ -148,8 +143,8 @@ fn compare_workloads(
         let same = orders.iter().filter(|order| is_same(order)).count();
         let all = ExpectedBound::Exact(orders.len() as f64);
         let what = format!("{system}: pairs of workloads in the authors' order");
-        let kind = if arm == CLIO { Expected::fitted } else { Expected::predicted };
-        outcome.check(what, "pairs", kind(Origin::Data, all), same as f64);
+        let predicted = Expected::predicted(Origin::Data, all);
+        outcome.check(what, "pairs", predicted, same as f64);
     }
 }
 
@@ -295,12 +290,14 @@ fn notes(outcome: &mut FigureOutcome) {
          product's cache gives a pair up when it is written, and the figure ycsb-crowd has it.",
     );
     outcome.note(
-        "Three numbers are fitted, each to one cell: the store's time to Clio-sNIC with C, the size of the cache to Clio-sNIC-$ with C, and how long the store moves a \
-         value that is written to Clio with A. With the store's \
-         time that Clio's published median leaves (350 ns) Clio-sNIC is limited by the link as Clio is, 13 to 15 % too fast. Clio \
+        "One number is fitted to a cell of these figures, the size of the cache, to Clio-sNIC-$ with C. Three are fitted to tables of Clio alone (thesis-clio), none of whose cells is one of these: \
+         that a write is answered before its value is moved; the store's time, 1,420 ns, to one thread that writes values of 1,024 bytes; and how much longer the store moves a value that is written, 1.11 times, to A beside C with \
+         16 operations and more under way (six rows, 0.90 to 1.21). The reads of the same table would give 1,510 ns, with which Clio-sNIC takes 8.49 µs of C, a \
+         little more than HERD's 8.47 instead of less.",
+    );
+    outcome.note(
+        "With the store's time that Clio's published median leaves (350 ns) Clio-sNIC is limited by the link as Clio is, 13 to 15 % too fast. Clio \
          itself is limited by its board, which moves a value at a time at 10 Gbit/s, in either direction: with a link in each direction A would \
-         be served fastest, and the authors have it slowest. A write takes the board 12 % longer than a read, and is \
-         answered before its value is moved; the latter is from the tables of Clio alone (thesis-clio). With both Clio-sNIC stays 7 % under the authors' with A, its \
-         cell that is farthest from theirs.",
+         be served fastest, and the authors have it slowest. Clio-sNIC stays 7 % under the authors' with A, its cell that is farthest from theirs.",
     );
 }

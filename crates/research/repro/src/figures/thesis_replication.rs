@@ -23,11 +23,8 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
         let data = |bound| Expected::predicted(Origin::Data, bound);
         for system in 0..SYSTEMS.len() {
             let bound = ExpectedBound::Share(paper[system], 0.1);
-            // Fig. 19's fit.
-            let is_fitted = at == 0 && system == 0;
-            let expected =
-                if is_fitted { Expected::fitted(Origin::Data, bound) } else { data(bound) };
-            outcome.check(format!("{name}: {}", SYSTEMS[system]), "µs", expected, ours[system]);
+            let what = format!("{name}: {}", SYSTEMS[system]);
+            outcome.check(what, "µs", data(bound), ours[system]);
             series[system].0.push((at as f64, ours[system]));
             series[system].1.push((at as f64, paper[system]));
         }
@@ -59,7 +56,8 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
          the core once more each way. By the client both workloads stay outside, and in B the card's second write even costs more than the client's, for a store answers a write before it has moved the value. If in the authors' cells a read \
          takes x longer with two stores and a write y, A and B give x = 1.63 and y = 5.29 µs; of Clover's cells x is the same, 1.63, and y 5.79. So a second write takes them what one \
          takes alone (4.8 µs here, thesis-clio), and reads take longer by as much in two systems that have only the test bed in common. What that is, is not printed; here reads do not know \
-         of a second store, and clients whose writes are at another store wait less at the first.",
+         of a second store, and clients whose writes are at another store wait less at the first. With both stores on one board (fig19.stores_share_board) the client's A is inside and its B is not, and the card's \
+         second write takes about as long as the client's; with ten operations under way (fig19.clients) the client's B is inside, and a single write is not.",
     );
     Ok(outcome)
 }

@@ -77,6 +77,12 @@ impl Site {
         if rides { link.ride(now) } else { link.send(now, frame) }
     }
 
+    /// Has each of these wait for what any of them moves, as if they were one board.
+    pub(super) fn share(sites: &mut [Self]) {
+        let latest = sites.iter().map(|site| site.free_at).max().unwrap_or_default();
+        sites.iter_mut().for_each(|site| site.free_at = latest);
+    }
+
     /// The answer to a request that comes now, and when it is ready.
     ///
     /// # Errors

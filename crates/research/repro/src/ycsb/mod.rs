@@ -32,8 +32,8 @@ use crate::parameters::{
     CLIO_LINK_GBPS, CROWD_CACHE_BYTES, CROWD_PAIR_BYTES, CROWD_RANKS, CROWD_STORE_NS,
     FIG19_ACK_FRAMES, FIG19_ANSWERS_FIRST, FIG19_BEFORE, FIG19_CACHE_PAIRS, FIG19_CLIENT_NS,
     FIG19_GIVE_UP_US, FIG19_HIT_NS, FIG19_KEYS, FIG19_LINK_GBPS, FIG19_MOVES_ONE, FIG19_PHY_NS,
-    FIG19_RANKS, FIG19_SEED, FIG19_STORE_GBPS, FIG19_STORE_NS, FIG19_SWITCH_NS, FIG19_THETA,
-    FIG19_USED_LAST, FIG19_VALUE_BYTES, FIG19_WRITE_MOVES, Parameters,
+    FIG19_RANKS, FIG19_SEED, FIG19_SHARE_BOARD, FIG19_STORE_GBPS, FIG19_STORE_NS, FIG19_SWITCH_NS,
+    FIG19_THETA, FIG19_USED_LAST, FIG19_VALUE_BYTES, FIG19_WRITE_MOVES, Parameters,
 };
 
 /// One of YCSB's core workloads.
@@ -145,6 +145,8 @@ pub struct RunInputs {
     pub store_ns: u64,
     /// Whether it moves one value at a time, at its link's rate and in either direction.
     pub store_moves_one: bool,
+    /// Whether several stores move one value at a time together.
+    pub stores_share_board: bool,
     /// Time that it moves a value that is written, of that of one that is read.
     pub write_moves: f64,
     /// Whether it answers a write that has come before the value is moved.
@@ -181,6 +183,7 @@ impl RunInputs {
             client_ns: nanos(&FIG19_CLIENT_NS),
             store_ns: nanos(&FIG19_STORE_NS),
             store_moves_one: is_set(&FIG19_MOVES_ONE),
+            stores_share_board: is_set(&FIG19_SHARE_BOARD),
             write_moves: parameters.value(&FIG19_WRITE_MOVES),
             answers_writes_first: is_set(&FIG19_ANSWERS_FIRST),
             has_ack_frames: is_set(&FIG19_ACK_FRAMES),

@@ -378,6 +378,9 @@ impl KeyValueNetwork {
                 };
                 self.store_sends(at, &mut wire);
                 if let Some(request) = request {
+                    if self.bed.stores_share_board {
+                        Site::share(&mut self.sites);
+                    }
                     let (ready, answer) = self.sites[at].serve(&self.bed, self.now, &request)?;
                     self.at(ready, Event::Answer(at, answer));
                 }

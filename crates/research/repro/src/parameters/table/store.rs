@@ -44,13 +44,15 @@ table! {
         Derived("half of what two crossings of the switch leave of Clio's median of 2.5 µs (ASPLOS '22, abstract)"),
         "what a client takes for an operation";
     FIG19_STORE_NS = "fig19.store_ns", [1_420.0], "ns", 0.0..=1e7,
-        Fitted("the authors' data: what all other parts leave of Clio-sNIC's 8.40 µs of workload C"),
+        Fitted("the authors' data of Clio alone: what all other parts leave of the 4.841 µs in which one thread writes 1,024 bytes (data_kvs_latency)"),
         "what the store takes for an operation besides moving its value; it works on many at once";
     FIG19_MOVES_ONE = "fig19.store_moves_one", [1.0], "", 0.0..=1.0,
         Derived("the authors' data: Clio serves least of workload A, whose values go half each way; so reads and writes share what limits it"),
         "1 if the store moves one value at a time, at its link's rate";
-    FIG19_WRITE_MOVES = "fig19.write_moves", [1.12], "times", 0.1..=10.0,
-        Fitted("the authors' data: 7.67 µs of Clio with workload A, where its board is busy, beside 7.22 µs of C"),
+    FIG19_SHARE_BOARD = "fig19.stores_share_board", [0.0], "", 0.0..=1.0,
+        Paper("the thesis's test bed: two Clio boards"), "1 if several stores are on one board, which moves one value at a time";
+    FIG19_WRITE_MOVES = "fig19.write_moves", [1.11], "times", 0.1..=10.0,
+        Fitted("the authors' data of Clio alone: A beside C in all six rows of 16 and more operations under way, of two to four hosts and stores, whose mean this is"),
         "how long the store moves a value that is written, of one that is read";
     FIG19_ANSWERS_FIRST = "fig19.store_answers_first", [1.0], "", 0.0..=1.0,
         Fitted("the authors' data of Clio alone: one thread writes 1,024 bytes of memory in 3.685 µs and reads them in 4.35"),
@@ -96,6 +98,8 @@ table! {
 
     CONSOLIDATION_LOAD_GBPS = "consolidation.load_gbps", [24.0, 32.0], "Gbit/s", 0.1..=1e3,
         Paper("the thesis's appendix on consolidation"), "median and 95th percentile of the load";
+    CONSOLIDATION_SHAPE = "consolidation.shape", [0.0], "", 0.0..=2.0,
+        Assumption("loads of data centres have long tails"), "distribution of the load: 0 log-normal, 1 normal, 2 log-normal mirrored at its median";
     CONSOLIDATION_HOSTS = "consolidation.hosts", [2.0], "hosts", 1.0..=64.0,
         Fitted("the authors' data: for four hosts one NT of 60 Gbit/s does, which it does not if each has a median of 24"),
         "hosts that have this load together";
@@ -114,6 +118,32 @@ table! {
         Paper("the thesis's appendix on consolidation"), "links of hosts, and of the card";
     CONSOLIDATION_SEED = "consolidation.seed", [1.0], "", 0.0..=1e9,
         Assumption("shares move by a few percent with it"), "what loads are drawn from";
+    POOL_NT_GBPS = "pool.nt_gbps", [40.0], "Gbit/s", 0.1..=400.0,
+        Fitted("the authors' data, data_dist_snic: with one card the foreground has 20 beside a background, half of it"), "what the chain of a card serves";
+    POOL_FOREGROUND_GBPS = "pool.foreground_gbps", [30.0], "Gbit/s", 0.1..=400.0,
+        Derived("the authors' data, data_dist_snic: 30 with two cards"), "load of the DAG at home";
+    POOL_BACKGROUND_PERCENT = "pool.background_percent", [0.0, 25.0, 50.0, 75.0, 100.0, 150.0, 200.0], "%", 0.0..=1e3,
+        Assumption("the thesis: beyond what one card serves"), "load of the other DAG, of what the chain of a card serves";
+    POOL_OWN_GBPS = "pool.own_gbps", [10.0], "Gbit/s", 0.1..=400.0,
+        Assumption("a quarter of what its chain serves"), "load and promise of the second card's own DAG";
+    POOL_ASKED_GBPS = "pool.asked_gbps", [28.0], "Gbit/s", 0.1..=400.0,
+        Assumption("what the second card's own DAG leaves, less what the planner keeps free"), "what the second card promises to the guest, and the home card to its DAG";
+    POOL_LINK_GBPS = "pool.link_gbps", [40.0], "Gbit/s", 0.1..=400.0,
+        Assumption("as much as a card's chain serves"), "capacity of a link, each way";
+    POOL_LINK_NS = "pool.link_ns", [450.0], "ns", 1.0..=1e6,
+        Derived("half of a commodity switch's 0.8 to 1 µs (SuperNIC, 5.1): two cables are one crossing"), "latency of a cable";
+    POOL_CARDS = "pool.cards", [8.0], "cards", 2.0..=17.0,
+        Assumption("as many as a small rack has"), "cards of the pool";
+    POOL_BYTES = "pool.bytes", [64.0, 128.0, 256.0, 512.0, 1_024.0], "B", 64.0..=9_216.0,
+        Assumption("the authors' five rows name no size; those of the paper's Fig. 7"), "packet sizes of the authors' table";
+    POOL_RATES = "pool.rates", [1.0], "", 0.0..=1.0,
+        Paper("SuperNIC, 4.5: an epoch's rates are token buckets before the DAGs"), "1 if the cards keep to the rates of their controllers' loops";
+    POOL_SETTLE_MS = "pool.settle_ms", [10.0], "ms", 0.0..=1e4,
+        Assumption("ten epochs: rates rise from the promises to what is sent"), "what is not counted at first, while rates settle";
+    POOL_SEED = "pool.seed", [1.0], "", 0.0..=1e9,
+        Assumption("cells move by a percent with it"), "what the times of packets are drawn from";
+    POOL_CONNECTED = "pool.connected", [1.0], "", 0.0..=1.0,
+        Assumption("a pool is connected"), "1 if the second card's cables are";
     CAPEX_DOLLARS = "capex.dollars", [500.0, 100.0, 250.0], "$", 0.0..=1e6,
         Paper("the thesis's appendix on costs"), "prices of a NIC, of a cable and of a switch's port";
     CAPEX_SMALLER = "capex.smaller", [0.2, 0.6], "times", 0.0..=1.0,
