@@ -235,8 +235,9 @@ pub enum Steering {
     RoundRobin,
     /// The one whose region has the fewest bytes to do (FlexPipe, III).
     LeastLoaded,
-    /// The one that has packets of the same flow, so that none overtakes another; else as in [`Steering::RoundRobin`]. Flows are told
-    /// apart by a hash of 8 bits of what the parser sees, for each DAG.
+    /// The one that has packets of the same flow, so that none overtakes another while instances come; else as in
+    /// [`Steering::RoundRobin`]. Where that instance goes, what is still there may be overtaken. Flows are told apart by a hash of 8 bits
+    /// of what the parser sees, for each DAG.
     ByFlow,
 }
 

@@ -170,14 +170,10 @@ fn overtaken(steering: Steering, reservation: CreditReservation, flows: u16) -> 
         rig.card.attach(TrafficSource::new(header, rate, Sizes::imix()).poisson()).expect("valid");
     }
     rig.card.keep_trace(1 << 20);
-    for _ in 0..4 {
-        rig.card.run_for(20_000);
-        set_instances(&mut rig, 2);
-        rig.card.run_for(20_000);
-        rig.check();
-        // What is at the instance that goes is through before the next comes.
-        set_instances(&mut rig, 1);
-    }
+    rig.card.run_for(40_000);
+    set_instances(&mut rig, 2);
+    rig.card.run_for(120_000);
+    rig.check();
     let mut trace = rig.card.take_trace();
     trace.sort_by_key(|record| record.ended);
     let mut last = std::collections::BTreeMap::new();

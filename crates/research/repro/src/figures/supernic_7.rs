@@ -96,8 +96,7 @@ fn notes(outcome: &mut FigureOutcome) {
          is replenished when it is used up (128 B with 8 credits 82, 256 B with 4 credits 89). The text says nothing of either. The authors' data have \
          the same points as the plot. By them the round trip of 128 B grows with the credits, 11.1, 13.8 and 17.1 cycles with 1, 2 and 4, and that of 256 B from 11.1 to 15.3, \
          while that of 64 B stays at 11.6 with 1 and 2. As if each packet under way held up the others for its beats; but then 256 B with 4 credits would \
-         get 88 Gbit/s (23 cycles) where they have 108, and 128 B with 8 credits 82 (25 cycles) where they have 99. A round trip that varies from packet to packet would give all points: a small model apart from the card, whose parts were drawn at random, has none \
-         outside with an NT that takes 0 to 16 cycles, and never fewer than two with an NT that takes the same for each packet. A dummy NT spins for 10 cycles by the text, so that is not taken over, and both stay outside.",
+         get 88 Gbit/s (23 cycles) where they have 108, and 128 B with 8 credits 82 (25 cycles) where they have 99. Both stay outside.",
     );
 }
 
