@@ -19,8 +19,9 @@ module snic_banks
     input  logic                  commit,
     input  word_t                 commit_version,
     input  logic                  abort,
-    // Regions with packets that began with the old bank.
-    input  word_t                 waits,
+    // Packets on the card by the bank that they began with: whether there are any, and the regions that have some.
+    input  logic [1:0]            used,
+    input  logic [1:0][31:0]      used_by,
 
     output word_t                 version,
     output word_t                 status,
@@ -32,18 +33,32 @@ module snic_banks
     input  logic                  shadow,
     input  logic [INDEX_BITS-1:0] index,
     input  word_t                 write_data,
-    output word_t                 read_data
+    output word_t                 read_data,
+
+    // Whole rows for the data path, of the tables that are named: of a bank, in a cycle without an access. They are there two
+    // cycles later.
+    output logic                  active,
+    output logic                  is_clear,
+    input  logic [TABLES-1:0]     look,
+    input  logic                  look_bank,
+    input  logic [11:0]           look_row,
+    output logic [5:0][31:0]      dag_row,
+    output logic [3:0][31:0]      stage_row,
+    output logic [1:0][31:0]      chain_row,
+    output logic [1:0][31:0]      instance_row,
+    output logic [1:0][31:0]      region_row,
+    output logic [1:0][31:0]      credit_row
 );
     typedef enum logic [2:0] {CLEAR, IDLE, DRAIN, START, COPY} state_t;
     state_t state;
-    logic   active;
     logic   refused;
     logic   is_next;
     logic [TABLES-1:0] tables_busy;
 
     assign is_next      = commit_version == version + 32'd1;
     assign status       = state != IDLE ? COMMIT_BUSY : refused ? COMMIT_REFUSED : COMMIT_IDLE;
-    assign commit_waits = state == DRAIN ? waits : 32'd0;
+    assign commit_waits = state == DRAIN ? used_by[!active] : 32'd0;
+    assign is_clear     = state != CLEAR;
 
     always_ff @(posedge clock) begin
         if (reset) begin
@@ -64,7 +79,7 @@ module snic_banks
                     refused <= 1'b0;
                             state   <= START;
                 end
-                DRAIN: if (waits == 32'd0) state <= START;
+                DRAIN: if (!used[!active]) state <= START;
                 // A table is busy from the cycle behind this one on.
                 START: state <= COPY;
                 COPY: if (tables_busy == '0) state <= IDLE;
@@ -80,18 +95,25 @@ module snic_banks
     logic  of_shadow;
     word_t data;
     logic [INDEX_BITS-1:0] place;
+    logic [TABLES-1:0] looks;
+    logic  looks_in;
+    logic [11:0] looks_at;
     always_ff @(posedge clock) begin
         reads     <= read && !reset;
         writes    <= write && state == IDLE && !reset;
         of_shadow <= shadow;
         place     <= index;
         data      <= write_data;
+        looks     <= reset ? '0 : look;
+        looks_in  <= look_bank;
+        looks_at  <= look_row;
     end
 
     logic [TABLES-1:0]       hit;
     logic [TABLES-1:0]       hit_before;
     logic [TABLES-1:0]       hit_then;
     logic [TABLES-1:0][31:0] read_words;
+    logic [TABLES-1:0][15:0][31:0] rows_read;
     for (genvar t = 0; t < TABLES; t++) begin : tables
         localparam int unsigned ROWS      = table_rows(t);
         localparam int unsigned ROW_WORDS = table_row_words(t);
@@ -100,6 +122,7 @@ module snic_banks
         localparam int unsigned ROW_BITS  = $clog2(ROWS);
         localparam int unsigned WORD_BITS = $clog2(ROW_WORDS);
         logic [ROW_BITS+WORD_BITS-1:0] in_table;
+        logic [ROW_WORDS-1:0][31:0] row_words;
         assign in_table = (ROW_BITS+WORD_BITS)'(place - INDEX_BITS'(FIRST));
         if (FIRST == 0) begin : lowest
             assign hit[t] = place <= INDEX_BITS'(LAST);
@@ -118,9 +141,22 @@ module snic_banks
             .row        (in_table[ROW_BITS+WORD_BITS-1:WORD_BITS]),
             .word       (in_table[WORD_BITS-1:0]),
             .write_data (data),
-            .read_data  (read_words[t])
+            .read_data  (read_words[t]),
+            .look       (looks[t]),
+            .look_bank  (looks_in),
+            .look_row   (ROW_BITS'(looks_at)),
+            .row_read   (row_words)
         );
+        assign rows_read[t] = (32*16)'(row_words);
     end
+    assign dag_row      = rows_read[TABLE_DAG][5:0];
+    assign stage_row    = rows_read[TABLE_STAGE][3:0];
+    assign chain_row    = rows_read[TABLE_CHAIN][1:0];
+    assign instance_row = rows_read[TABLE_INSTANCE][1:0];
+    assign region_row   = rows_read[TABLE_REGION][1:0];
+    assign credit_row   = rows_read[TABLE_CREDIT][1:0];
+    logic unused;
+    assign unused = &rows_read;
 
     word_t chosen;
     always_comb begin

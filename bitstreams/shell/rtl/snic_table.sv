@@ -6,7 +6,7 @@
 //
 //   reset ─► CLEAR: all rows and marks to zero ─► IDLE ──copy──► WALK: a word of marks or a row a cycle ─► LAST ─► IDLE
 //
-// Reads of the host go first, and hold the walk up for a cycle each. While the table is cleared it reads as zero.
+// Reads of the host and of the data path go first, and hold the walk up for a cycle each. While the table is cleared it reads as zero.
 
 module snic_table #(
     parameter int unsigned ROWS      = 32,   // a power of two, at least 32
@@ -31,7 +31,13 @@ module snic_table #(
     input  logic [ROW_BITS-1:0]  row,
     input  logic [WORD_BITS-1:0] word,
     input  logic [31:0]          write_data,
-    output logic [31:0]          read_data
+    output logic [31:0]          read_data,
+
+    // The data path reads a row of either bank in a cycle without an access; the row is there a cycle later.
+    input  logic                 look,
+    input  logic                 look_bank,
+    input  logic [ROW_BITS-1:0]  look_row,
+    output logic [ROW_WORDS-1:0][31:0] row_read
 );
     localparam int unsigned MARK_WORDS = ROWS / 32;
     localparam int unsigned MARK_BITS  = ROWS > 32 ? $clog2(MARK_WORDS) : 1;
@@ -49,6 +55,7 @@ module snic_table #(
     logic [31:0]          marked;
     logic [31:0]          left;
     logic [4:0]           lowest;
+    logic                 reads;
     logic                 takes_row;
     logic                 ends_word;
     // A row was read for the walk, and is written now.
@@ -71,8 +78,9 @@ module snic_table #(
     assign marked     = marks[mark_index];
     assign lowest     = lowest_bit(marked);
     assign left       = marked & (marked - 32'd1);
-    assign takes_row  = state == WALK && !read && marked != 32'd0;
-    assign ends_word  = state == WALK && !read && left == 32'd0;
+    assign reads      = read || look;
+    assign takes_row  = state == WALK && !reads && marked != 32'd0;
+    assign ends_word  = state == WALK && !reads && left == 32'd0;
     assign busy       = state != IDLE;
 
     always_ff @(posedge clock) begin
@@ -109,11 +117,10 @@ module snic_table #(
     // Addresses of rows in the memories: the bank on top.
     logic [ROW_BITS:0]  read_at;
     logic [ROW_BITS:0]  write_at;
-    logic [ROW_WORDS-1:0][31:0] row_read;
     logic                 was_cleared;
     logic [WORD_BITS-1:0] word_read;
 
-    assign read_at  = read ? {bank, row} : {active, ROW_BITS'(32'({at, lowest}))};
+    assign read_at  = look ? {look_bank, look_row} : read ? {bank, row} : {active, ROW_BITS'(32'({at, lowest}))};
     assign write_at = state == CLEAR ? sweep : moves ? {!active, moved_row} : {!active, row};
 
     for (genvar w = 0; w < ROW_WORDS; w++) begin : words
@@ -127,7 +134,7 @@ module snic_table #(
             assign writes = state == CLEAR || moves || (state == IDLE && write && word == WORD_BITS'(w));
             always_ff @(posedge clock) begin
                 if (writes) memory[write_at] <= data;
-                if (read || takes_row) word_of_row <= memory[read_at];
+                if (reads || takes_row) word_of_row <= memory[read_at];
             end
         end else begin : left_out
             assign row_read[w] = 32'd0;
@@ -141,6 +148,7 @@ module snic_table #(
     end
 
 `ifdef SNIC_ASSERTIONS
+    always_ff @(posedge clock) if (!reset) assert (!(look && (read || state == CLEAR)));
     // The host's write and the walk's would meet at the one port.
     always_ff @(posedge clock) if (!reset) assert (!(write && (read || state != IDLE)));
 `endif

@@ -4,5 +4,6 @@ mod conformance;
 mod images;
 mod loads;
 mod model;
+mod packets;
 mod registers;
 mod sources;
