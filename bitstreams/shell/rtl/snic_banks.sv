@@ -5,7 +5,8 @@
 //                                                          marked rows of the shadow bank := those of the active one
 //
 // Busy from reset on until the tables are clear, and from COMMIT or ABORT on until the rows are copied. Meanwhile the host
-// writes no rows, and COMMIT and ABORT do nothing but that a COMMIT is noted as refused.
+// writes no rows, and COMMIT and ABORT do nothing but that a COMMIT is noted as refused. So is one of rows that name a link, of which
+// this card has none.
 
 module snic_banks
     import snic_map_pkg::*;
@@ -52,11 +53,13 @@ module snic_banks
     typedef enum logic [2:0] {CLEAR, IDLE, DRAIN, START, COPY} state_t;
     state_t state;
     logic   refused;
+    logic   no_link;
+    logic [TABLES-1:0] names_link;
     logic   is_next;
     logic [TABLES-1:0] tables_busy;
 
     assign is_next      = commit_version == version + 32'd1;
-    assign status       = state != IDLE ? COMMIT_BUSY : refused ? COMMIT_REFUSED : COMMIT_IDLE;
+    assign status       = state != IDLE ? COMMIT_BUSY : !refused ? COMMIT_IDLE : no_link ? COMMIT_NO_LINK : COMMIT_REFUSED;
     assign commit_waits = state == DRAIN ? used_by[!active] : 32'd0;
     assign is_clear     = state != CLEAR;
 
@@ -65,12 +68,15 @@ module snic_banks
             state   <= CLEAR;
             active  <= 1'b0;
             refused <= 1'b0;
+            no_link <= 1'b0;
             version <= 32'd0;
         end else begin
             if (commit && (state != IDLE || !is_next)) refused <= 1'b1;
+            if (commit) no_link <= state == IDLE && is_next && names_link != '0;
             case (state)
                 CLEAR: if (tables_busy == '0) state <= IDLE;
-                IDLE: if (commit && is_next) begin
+                IDLE: if (commit && is_next && names_link != '0) refused <= 1'b1;
+                else if (commit && is_next) begin
                     active  <= !active;
                     version <= commit_version;
                     refused <= 1'b0;
@@ -97,7 +103,7 @@ module snic_banks
     logic [INDEX_BITS-1:0] place;
     logic [TABLES-1:0] looks;
     logic  looks_in;
-    logic [11:0] looks_at;
+    logic [12:0] looks_at; // of the longest table
     always_ff @(posedge clock) begin
         reads     <= read && !reset;
         writes    <= write && state == IDLE && !reset;
@@ -106,7 +112,7 @@ module snic_banks
         data      <= write_data;
         looks     <= reset ? '0 : look;
         looks_in  <= look_bank;
-        looks_at  <= look_row;
+        looks_at  <= 13'(look_row);
     end
 
     logic [TABLES-1:0]       hit;
@@ -121,6 +127,8 @@ module snic_banks
         localparam int unsigned LAST      = FIRST + ROWS * ROW_WORDS - 1;
         localparam int unsigned ROW_BITS  = $clog2(ROWS);
         localparam int unsigned WORD_BITS = $clog2(ROW_WORDS);
+        localparam int unsigned LINK_LOW  = t == TABLE_DAG ? DAG_IS_GUEST_LOW
+            : t == TABLE_INSTANCE ? INSTANCE_ON_LINK_LOW : 32 * ROW_WORDS;
         logic [ROW_BITS+WORD_BITS-1:0] in_table;
         logic [ROW_WORDS-1:0][31:0] row_words;
         assign in_table = (ROW_BITS+WORD_BITS)'(place - INDEX_BITS'(FIRST));
@@ -129,7 +137,7 @@ module snic_banks
         end else begin : above
             assign hit[t] = place >= INDEX_BITS'(FIRST) && place <= INDEX_BITS'(LAST);
         end
-        snic_table #(.ROWS(ROWS), .ROW_WORDS(ROW_WORDS), .KEPT(table_kept(t))) rows (
+        snic_table #(.ROWS(ROWS), .ROW_WORDS(ROW_WORDS), .KEPT(table_kept(t)), .LINK_WORD(LINK_LOW / 32), .LINK_BIT(LINK_LOW % 32)) rows (
             .clock      (clock),
             .reset      (reset),
             .copy       (state == START),
@@ -144,8 +152,9 @@ module snic_banks
             .read_data  (read_words[t]),
             .look       (looks[t]),
             .look_bank  (looks_in),
-            .look_row   (ROW_BITS'(looks_at)),
-            .row_read   (row_words)
+            .look_row   (looks_at[ROW_BITS-1:0]),
+            .row_read   (row_words),
+            .names_link (names_link[t])
         );
         assign rows_read[t] = (32*16)'(row_words);
     end

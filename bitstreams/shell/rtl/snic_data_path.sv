@@ -280,8 +280,9 @@ module snic_data_path
     always_comb begin
         asker   = '0;
         granted = '0;
-        for (int i = int'(REGIONS_HERE) + 1; i > 0; i--) begin
-            automatic logic [INDEX_BITS:0] at = (INDEX_BITS+1)'((32'(asked_before) + 32'(i)) % (REGIONS_HERE + 1));
+        for (int unsigned i = REGIONS_HERE + 1; i > 0; i--) begin
+            automatic int unsigned sum = 32'(asked_before) + i;
+            automatic logic [INDEX_BITS:0] at = (INDEX_BITS+1)'(sum > REGIONS_HERE ? sum - REGIONS_HERE - 1 : sum);
             if (asks[at]) asker = at;
         end
         granted[asker] = asks[asker];

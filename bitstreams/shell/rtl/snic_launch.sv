@@ -71,8 +71,9 @@ module snic_launch
     always_comb begin
         picks  = 1'b0;
         picked = '0;
-        for (int i = int'(REGIONS_HERE); i > 0; i--) begin
-            automatic logic [INDEX_BITS-1:0] at = INDEX_BITS'((32'(region) + 32'(i)) % REGIONS_HERE);
+        for (int unsigned i = REGIONS_HERE; i > 0; i--) begin
+            automatic int unsigned sum = 32'(region) + i;
+            automatic logic [INDEX_BITS-1:0] at = INDEX_BITS'(sum >= REGIONS_HERE ? sum - REGIONS_HERE : sum);
             if (waiting[at] != '0 && (ports_free[at] || !coupled[at])) begin
                 picks  = 1'b1;
                 picked = at;
@@ -114,7 +115,12 @@ module snic_launch
         end
     end
 
-    always_ff @(posedge clock) if (put) links[tails[put_packet.region[INDEX_BITS-1:0]]] <= put_place;
+    // The place that was the last of a queue which is empty now may be another queue's.
+    logic is_linked;
+    logic [INDEX_BITS-1:0] put_region;
+    assign put_region = put_packet.region[INDEX_BITS-1:0];
+    assign is_linked  = waiting[put_region] != (PLACE_BITS+1)'(takes_from[put_region]);
+    always_ff @(posedge clock) if (put && is_linked) links[tails[put_region]] <= put_place;
 
     for (genvar r = 0; r < REGIONS_HERE; r++) begin : regions
         assign puts_to[r]     = put && put_packet.region == region_t'(r);

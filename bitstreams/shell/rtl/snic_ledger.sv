@@ -76,8 +76,9 @@ module snic_ledger
     always_comb begin
         chooses = 1'b0;
         chosen  = '0;
-        for (int i = int'(REGIONS_HERE); i > 0; i--) begin
-            automatic logic [INDEX_BITS-1:0] at = INDEX_BITS'((32'(turn) + 32'(i)) % REGIONS_HERE);
+        for (int unsigned i = REGIONS_HERE; i > 0; i--) begin
+            automatic int unsigned sum = 32'(turn) + i;
+            automatic logic [INDEX_BITS-1:0] at = INDEX_BITS'(sum >= REGIONS_HERE ? sum - REGIONS_HERE : sum);
             if (wants[at] && !ends_next && is_free) begin
                 chooses = 1'b1;
                 chosen  = at;

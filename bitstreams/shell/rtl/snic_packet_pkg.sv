@@ -76,6 +76,6 @@ package snic_packet_pkg;
 
     // Whether a cycle has come.
     function automatic logic is_due(input cycle_t now, input cycle_t due);
-        return cycle_t'(now - due) < 32'h8000_0000;
+        return now - due < 32'h8000_0000;
     endfunction
 endpackage

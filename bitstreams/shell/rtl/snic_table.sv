@@ -12,6 +12,9 @@ module snic_table #(
     parameter int unsigned ROWS      = 32,   // a power of two, at least 32
     parameter int unsigned ROW_WORDS = 16,   // a power of two, at least 2
     parameter int unsigned KEPT      = 'hffff,
+    // The bit of a valid row that says that it names a link; no word: no row does.
+    parameter int unsigned LINK_WORD = ROW_WORDS,
+    parameter int unsigned LINK_BIT  = 0,
     localparam int unsigned ROW_BITS  = $clog2(ROWS),
     localparam int unsigned WORD_BITS = $clog2(ROW_WORDS)
 ) (
@@ -37,7 +40,10 @@ module snic_table #(
     input  logic                 look,
     input  logic                 look_bank,
     input  logic [ROW_BITS-1:0]  look_row,
-    output logic [ROW_WORDS-1:0][31:0] row_read
+    output logic [ROW_WORDS-1:0][31:0] row_read,
+
+    // Whether a row of the shadow bank names a link.
+    output logic                 names_link
 );
     localparam int unsigned MARK_WORDS = ROWS / 32;
     localparam int unsigned MARK_BITS  = ROWS > 32 ? $clog2(MARK_WORDS) : 1;
@@ -139,6 +145,38 @@ module snic_table #(
         end else begin : left_out
             assign row_read[w] = 32'd0;
         end
+    end
+
+    // Rows of the shadow bank that are valid, and those with the bit; how many are both. The walk makes them the active bank's again.
+    if (LINK_WORD < ROW_WORDS) begin : links
+        logic [ROWS-1:0]   valid;
+        logic [ROWS-1:0]   linked;
+        logic [ROW_BITS:0] count;
+        logic [ROW_BITS-1:0] at_row;
+        logic sets_valid;
+        logic sets_link;
+        logic is_valid;
+        logic is_linked;
+        logic was_one;
+        assign at_row     = moves ? moved_row : row;
+        assign sets_valid = moves || (state == IDLE && write && word == '0);
+        assign sets_link  = moves || (state == IDLE && write && word == WORD_BITS'(LINK_WORD));
+        assign is_valid   = !sets_valid ? valid[at_row] : moves ? row_read[0][31] : write_data[31];
+        assign is_linked  = !sets_link ? linked[at_row] : moves ? row_read[LINK_WORD][LINK_BIT] : write_data[LINK_BIT];
+        assign was_one    = valid[at_row] && linked[at_row];
+        assign names_link = count != '0;
+        always_ff @(posedge clock) begin
+            valid[at_row]  <= is_valid;
+            linked[at_row] <= is_linked;
+            count <= count + (ROW_BITS+1)'(is_valid && is_linked) - (ROW_BITS+1)'(was_one);
+            if (state == CLEAR || reset) begin
+                valid  <= '0;
+                linked <= '0;
+                count  <= '0;
+            end
+        end
+    end else begin : no_links
+        assign names_link = 1'b0;
     end
 
     always_ff @(posedge clock) begin

@@ -1,6 +1,7 @@
 //! The shell in SystemVerilog, simulated.
 
 mod conformance;
+mod hostile;
 mod images;
 mod loads;
 mod model;
