@@ -90,6 +90,14 @@ impl Pair {
         }) && sent.iter().filter(of_rows).count() > 0
     }
 
+    /// Small packets of a DAG: how many come out, and how many do not end.
+    fn pass_small(&mut self, row: u16, count: usize) -> (usize, u64) {
+        let cycle = self.cycle();
+        let all: Vec<_> = (0..count).map(|_| self.packet(Some(uid(row, 1)), 64, cycle)).collect();
+        self.pass(&all);
+        (self.received().len(), self.under_way())
+    }
+
     fn drops(&mut self, cause: DropCause) -> u64 {
         self.counter(DROPS + 8 * cause as u32)
     }
@@ -205,4 +213,20 @@ fn what_a_region_kept_while_it_was_out_is_not_taken_for_what_came_later() {
         assert_eq!(pair.under_way(), 0, "round {round}");
     }
     assert!(pair.drops(DropCause::RegionUnavailable) > 100, "too little was tried");
+}
+
+/// A place is used again, and a tag names more than the place.
+#[test]
+fn a_tag_of_before_a_region_was_taken_out_is_none() {
+    let Some(mut pair) = Pair::new(91) else { return };
+    pair.three_dags();
+    let control = region(REGION, REGION_CONTROL);
+    pair.shell.process().set_conduct(REGION, RegionConduct::Late).expect("it is there");
+    assert_eq!(pair.pass_small(ITS_ROW, 1), (0, 1), "it came with no tag of this card");
+    pair.shell.write(control, REGION_DECOUPLE).expect("there");
+    pair.step(200);
+    pair.shell.write(control, 0).expect("there");
+    pair.step(200);
+    assert_eq!(pair.pass_small(OTHERS[0], 511), (511, 0), "each other place");
+    assert_eq!(pair.pass_small(ITS_ROW, 1), (0, 1), "it came with the place's tag of before");
 }

@@ -16,7 +16,7 @@ use snic_ports::card::{Buffers, Registers};
 use snic_tables::registers::*;
 use snic_tables::{
     ChainRow, DagRow, DropCause, GuardRow, InstanceRow, NONE, RegionRow, RowCodec, RowKey,
-    StageRow, Steering,
+    StageRow, Steering, Table,
 };
 
 use crate::conformance::card;
@@ -235,7 +235,7 @@ impl Pair {
             if left == 0 {
                 break;
             }
-            self.step(20);
+            self.read_rows();
         }
         assert_eq!(arrived.len(), packets.len());
         for (packet, cycle) in packets.iter().zip(&arrived) {
@@ -245,6 +245,24 @@ impl Pair {
             self.model.inject(FrameId(number(&packet.bytes)), &header, packet.bytes.len() as u32);
         }
         arrived
+    }
+
+    /// Rows that packets follow, read by the host at the same time: by one access each, and in bulk.
+    fn read_rows(&mut self) {
+        let tables = [Table::Dag, Table::Stage, Table::Chain, Table::Instance];
+        let table = *tables.choose(&mut self.rng).expect("four");
+        let row = self.rng.random_range(0..36);
+        let at = active_row(RowKey { table, row }).expect("the table has the row");
+        let mut words = [[0; 16]; 2];
+        if self.rng.random() {
+            self.shell.read_block(at, &mut words[0]).expect("there");
+        } else {
+            words[0][0] = self.shell.read(at).expect("there");
+            words[0][1] = self.shell.read(at + 4).expect("there");
+        }
+        self.model.read_block(at, &mut words[1]).expect("there");
+        let count = words[0].iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
+        assert_eq!(words[0][..count], words[1][..count], "{at:#x}");
     }
 
     pub(crate) fn received(&mut self) -> Vec<ReceivedPacket> {
@@ -330,7 +348,7 @@ fn draw_way(rng: &mut ChaCha8Rng) -> Way {
         .collect()
 }
 
-/// How much was tried.
+/// Amount of what was tried.
 #[derive(Debug, Default)]
 struct Tried {
     packets: usize,
