@@ -6,8 +6,8 @@ use std::path::Path;
 
 use snic_tables::registers::*;
 use snic_tables::{
-    BANK_WORDS, ChainRow, ClassifierRow, CreditReservation, CreditRow, DagRow, DropCause, Guest, InstanceRow,
-    PageRow, RateLimiterRow, RegionRow, RowCodec, StageRow, Steering, Table,
+    BANK_WORDS, ChainRow, ClassifierRow, CreditReservation, CreditRow, DagRow, DropCause, Guest,
+    InstanceRow, PageRow, RateLimiterRow, RegionRow, RowCodec, StageRow, Steering, Table,
 };
 
 /// Bits of a byte address on the control interface: `ADDRESS_BITS` of `bitstreams/flow/rtl/snic_control.v`.
