@@ -1,10 +1,11 @@
-// The shell without what only an FPGA has: registers, tables in two banks, bulk transfers, regions and their loads.
+// The shell without what only an FPGA has: registers, tables in two banks, bulk transfers, regions and their loads, packets.
 //
-// No packet passes yet. The port takes none, so a sender waits. ICAPE3 and the regions are outside, behind ports.
+// ICAPE3 and the regions are outside, behind ports.
 //
 //   control (AXI4-Lite) ─► front ─┬─► bus, one access a cycle ─┬─► registers ─┬─► configuration controller ─► ICAPE3
 //                         bulk ───┘    the host goes first     └─► banks      └─► regions ◄─► decouplers, ROMs
 //   memory  (AXI4)      ◄─► bulk, and reads of the configuration controller
+//   packets (AXI4-Stream) ─► data path ─► packets; it looks rows up where the host accesses nothing
 
 module snic_core
     import snic_map_pkg::address_t, snic_map_pkg::word_t, snic_map_pkg::ACTIVE_BANK,
@@ -62,6 +63,8 @@ module snic_core
     input  logic [511:0]            in_tdata,
     input  logic [63:0]             in_tkeep,
     input  logic                    in_tlast,
+    // With the first beat: whether a descriptor names the packet's DAG (bit 32), and its UID.
+    input  logic [32:0]             in_tuser,
     output logic                    out_tvalid,
     input  logic                    out_tready,
     output logic [511:0]            out_tdata,
@@ -81,7 +84,26 @@ module snic_core
     output logic [REGIONS-1:0]      regions_reset,
     output logic [REGIONS-1:0]      regions_coupled,
     output logic [3:0]              regions_rom_address,
-    input  logic [REGIONS-1:0][31:0] regions_rom_data
+    input  logic [REGIONS-1:0][31:0] regions_rom_data,
+
+    // Packets to a region, with what the shell knows of them, and from it, with what it says of them.
+    output logic [REGIONS-1:0]        regions_to_tvalid,
+    input  logic [REGIONS-1:0]        regions_to_tready,
+    output logic [REGIONS-1:0][511:0] regions_to_tdata,
+    output logic [REGIONS-1:0][63:0]  regions_to_tkeep,
+    output logic [REGIONS-1:0]        regions_to_tlast,
+    output logic [REGIONS-1:0][31:0]  regions_to_uid,
+    output logic [REGIONS-1:0][31:0]  regions_to_configuration,
+    output logic [REGIONS-1:0][15:0]  regions_to_bytes,
+    output logic [REGIONS-1:0][31:0]  regions_to_tag,
+    output logic [REGIONS-1:0][7:0]   regions_to_used,
+    input  logic [REGIONS-1:0]        regions_from_tvalid,
+    output logic [REGIONS-1:0]        regions_from_tready,
+    input  logic [REGIONS-1:0][511:0] regions_from_tdata,
+    input  logic [REGIONS-1:0]        regions_from_tlast,
+    input  logic [REGIONS-1:0][15:0]  regions_from_bytes,
+    input  logic [REGIONS-1:0][31:0]  regions_from_tag,
+    input  logic [REGIONS-1:0]        regions_from_drop
 );
     // From an access on the bus to its answer.
     localparam int unsigned ANSWER_CYCLES = 5;
@@ -153,6 +175,28 @@ module snic_core
     logic     verify_valid;
     word_t    verify_data;
 
+    logic     active;
+    logic     is_clear;
+    logic [snic_map_pkg::TABLES-1:0] look;
+    logic     look_bank;
+    logic [11:0] look_row;
+    logic     look_granted;
+    logic [5:0][31:0] dag_row;
+    logic [3:0][31:0] stage_row;
+    logic [1:0][31:0] chain_row;
+    logic [1:0][31:0] instance_row;
+    logic [1:0][31:0] region_row;
+    logic [1:0][31:0] credit_row;
+    logic [1:0] bank_used;
+    logic [1:0][31:0] bank_used_by;
+    logic [REGIONS-1:0][1:0] has_packets;
+    logic [REGIONS-1:0][snic_packet_pkg::PLACE_BITS:0] loads;
+    logic [REGIONS-1:0][31:0] tags;
+    logic [REGIONS-1:0][7:0] present;
+    snic_packet_pkg::descriptor_t [REGIONS-1:0] descriptors;
+    snic_packet_pkg::reply_t [REGIONS-1:0] replies;
+    word_t    of_counters;
+
     logic     bulk_arvalid;
     logic     bulk_arready;
     logic [63:0] bulk_araddr;
@@ -193,6 +237,8 @@ module snic_core
     assign is_front = front_read || front_write;
     assign reads    = is_front ? front_read : bulk_read;
     assign writes   = (is_front ? front_write : bulk_write) && known;
+    // A look-up takes a cycle from bulk transfers, and waits for an access of the host.
+    assign look_granted = look != '0 && !is_front;
     assign at       = is_front ? front_address : bulk_address;
     assign data     = is_front ? front_data : bulk_data;
     assign known    = is_register(at);
@@ -204,8 +250,8 @@ module snic_core
         bank_later  <= (ANSWER_CYCLES-1)'({bank_later, is_active_bank || is_shadow_bank});
         registers_later[0] <= of_registers;
         registers_later[1] <= registers_later[0];
-        // A word of a ROM takes two cycles more than a register, which reads as zero then.
-        registers_later[2] <= registers_later[1] | of_rom;
+        // A word of a ROM and a counter take two cycles more than a register, which reads as zero then.
+        registers_later[2] <= registers_later[1] | of_rom | of_counters;
         answer <= bank_later[ANSWER_CYCLES-2] ? of_banks : registers_later[REGISTER_CYCLES-1];
     end
 
@@ -238,6 +284,8 @@ module snic_core
         .keeps_digest  (keeps_digest),
         .digest_region (load_region),
         .digest_word   (digest_word),
+        .tags          (tags),
+        .loads         (loads),
         .page          (page),
         .control       (control),
         .rom_read      (rom_read),
@@ -267,6 +315,7 @@ module snic_core
         .verify_taken        (verify_taken),
         .verify_valid        (verify_valid),
         .verify_data         (verify_data),
+        .present             (present),
         .regions_reset       (regions_reset),
         .regions_coupled     (regions_coupled),
         .regions_rom_address (regions_rom_address),
@@ -335,8 +384,8 @@ module snic_core
         .commit         (commit),
         .commit_version (data),
         .abort          (abort),
-        // There are no packets yet.
-        .waits          (32'd0),
+        .used           (bank_used),
+        .used_by        (bank_used_by),
         .version        (version),
         .status         (commit_status),
         .commit_waits   (commit_waits),
@@ -345,7 +394,18 @@ module snic_core
         .shadow         (is_shadow_bank),
         .index          (INDEX_BITS'((at - (is_shadow_bank ? SHADOW_BANK : ACTIVE_BANK)) >> 2)),
         .write_data     (data),
-        .read_data      (of_banks)
+        .read_data      (of_banks),
+        .active         (active),
+        .is_clear       (is_clear),
+        .look           (look_granted ? look : '0),
+        .look_bank      (look_bank),
+        .look_row       (look_row),
+        .dag_row        (dag_row),
+        .stage_row      (stage_row),
+        .chain_row      (chain_row),
+        .instance_row   (instance_row),
+        .region_row     (region_row),
+        .credit_row     (credit_row)
     );
 
     snic_bulk #(.ANSWER_CYCLES(ANSWER_CYCLES)) bulk (
@@ -356,7 +416,7 @@ module snic_core
         .buffer         (bulk_buffer),
         .bytes          (bulk_bytes),
         .status         (bulk_status),
-        .bus_free       (!is_front),
+        .bus_free       (!is_front && look == '0),
         .bus_read       (bulk_read),
         .bus_write      (bulk_write),
         .bus_address    (bulk_address),
@@ -382,11 +442,70 @@ module snic_core
     assign memory_arlen = 8'd0;
     assign memory_wlast = 1'b1;
 
-    assign in_tready  = 1'b0;
-    assign out_tvalid = 1'b0;
-    assign out_tdata  = '0;
-    assign out_tkeep  = '0;
-    assign out_tlast  = 1'b0;
+    snic_data_path #(.REGIONS_HERE(REGIONS)) data_path (
+        .clock         (clock),
+        .reset         (reset),
+        .in_tvalid     (in_tvalid),
+        .in_tready     (in_tready),
+        .in_tdata      (in_tdata),
+        .in_tkeep      (in_tkeep),
+        .in_tlast      (in_tlast),
+        .in_tuser      (in_tuser),
+        .out_tvalid    (out_tvalid),
+        .out_tready    (out_tready),
+        .out_tdata     (out_tdata),
+        .out_tkeep     (out_tkeep),
+        .out_tlast     (out_tlast),
+        .is_open       (is_clear),
+        .active        (active),
+        .look          (look),
+        .look_bank     (look_bank),
+        .look_row      (look_row),
+        .look_granted  (look_granted),
+        .dag_row       (dag_row),
+        .stage_row     (stage_row),
+        .chain_row     (chain_row),
+        .instance_row  (instance_row),
+        .region_row    (region_row),
+        .credit_row    (credit_row),
+        .bank_used     (bank_used),
+        .has_packets   (has_packets),
+        .loads         (loads),
+        .coupled       (regions_coupled),
+        .regions_reset (regions_reset),
+        .tags          (tags),
+        .present       (present),
+        .to_tvalid     (regions_to_tvalid),
+        .to_tready     (regions_to_tready),
+        .to_tdata      (regions_to_tdata),
+        .to_tkeep      (regions_to_tkeep),
+        .to_tlast      (regions_to_tlast),
+        .to_descriptor (descriptors),
+        .from_tvalid   (regions_from_tvalid),
+        .from_tready   (regions_from_tready),
+        .from_tdata    (regions_from_tdata),
+        .from_tlast    (regions_from_tlast),
+        .from_reply    (replies),
+        .read          (reads),
+        .address       (at),
+        .read_data     (of_counters)
+    );
+    always_comb begin
+        bank_used_by = '0;
+        for (int r = 0; r < int'(REGIONS); r++) begin
+            bank_used_by[0][r] = has_packets[r][0];
+            bank_used_by[1][r] = has_packets[r][1];
+        end
+    end
+    for (genvar r = 0; r < REGIONS; r++) begin : boundary
+        assign regions_to_uid[r]           = descriptors[r].uid;
+        assign regions_to_configuration[r] = descriptors[r].configuration;
+        assign regions_to_bytes[r]         = descriptors[r].bytes;
+        assign regions_to_tag[r]           = descriptors[r].tag;
+        assign regions_to_used[r]          = descriptors[r].used;
+        assign replies[r] = '{bytes: regions_from_bytes[r], tag: regions_from_tag[r], drop: regions_from_drop[r]};
+    end
+
     logic unused;
-    assign unused = &{memory_rlast, in_tvalid, in_tdata, in_tkeep, in_tlast, out_tready};
+    assign unused = memory_rlast;
 endmodule

@@ -1,7 +1,7 @@
 // What the shell has of each region: its decoupler, its reset, what it holds, and the way to its ROM.
 //
 //                 ┌ coupled: nothing but a region whose ROM was verified, that is not decoupled and not being reset
-//   region ═══════╪══► crossbar (a later slice)
+//   region ═══════╪══► crossbar
 //          ─ ROM ─╪──► open to the host where the region is loaded, to the controller where it verifies one
 //
 // A ROM word is there three cycles after it was asked for, whatever the region does: all regions get the same address, and
@@ -42,6 +42,8 @@ module snic_regions
     output logic                  verify_valid,
     output word_t                 verify_data,
 
+    // Slots with an NT, as the ROM said it when it was verified.
+    output logic [REGIONS_HERE-1:0][7:0] present,
     output logic [REGIONS_HERE-1:0] regions_reset,
     output logic [REGIONS_HERE-1:0] regions_coupled,
     output logic [3:0]              regions_rom_address,
@@ -84,6 +86,13 @@ module snic_regions
     logic       is_open;
     logic       host_valid;
     word_t      word;
+
+    // Which word the controller takes.
+    logic [2:0][3:0] words;
+    always_ff @(posedge clock) begin
+        words <= {words[1:0], verify_word};
+        if (verify_valid && !words[2][3]) present[load_region][words[2][2:0]] <= verify_data != 32'd0;
+    end
 
     assign verify_taken = verify_read && !rom_read;
     assign is_open      = for_controller[1] ? verifies

@@ -44,6 +44,8 @@ module snic_registers
     input  logic     keeps_digest,
     input  logic [INDEX_BITS-1:0] digest_region,
     input  logic [2:0] digest_word,
+    output logic [REGIONS_HERE-1:0][31:0] tags,
+    input  logic [REGIONS_HERE-1:0][9:0]  loads,
 
     // The page of a region: its control register is written, a word of its ROM is read.
     output logic [INDEX_BITS-1:0] page,
@@ -110,6 +112,7 @@ module snic_registers
     always_ff @(posedge clock) begin
         if (writes_next) digests_next[clears ? sweep : digest_at] <= clears ? 32'd0 : write_data;
         if (keeps_digest) digests_held[kept_at] <= digests_next[kept_at];
+        if (keeps_digest && digest_word == 3'd0) tags[digest_region] <= digests_next[kept_at];
         if (reset) begin
             clears <= 1'b1;
             sweep  <= '0;
@@ -175,6 +178,7 @@ module snic_registers
                 if (is_next) value = digests_next[digest_at];
                 if (is_digest && is_loaded) value = digests_held[digest_at];
                 if (is_here && place == 8'(REGION_STATUS)) value = word_t'(region_content);
+                if (is_here && place == 8'(REGION_IN_FLIGHT)) value = word_t'(loads[page]);
                 if (is_here && place == 8'(REGION_CONTROL)) value = word_t'(decoupled[page]);
             end
         endcase

@@ -1,7 +1,6 @@
 // The shell behind `snic_control` (bitstreams/flow/rtl) on an UltraScale+ part: snic_core, and ICAPE3 at half its clock.
 //
-// The cells of the regions come with the data path, for their boundary has the streams. Until then no ROM answers, so each
-// load ends with LOAD_ERROR_IDENTITY.
+// The cells of the regions are missing: no ROM answers, so each load ends with LOAD_ERROR_IDENTITY.
 
 module snic_shell #(
     parameter int unsigned ADDRESS_BITS = snic_map_pkg::ADDRESS_BITS,
@@ -71,13 +70,34 @@ module snic_shell #(
     logic [REGIONS-1:0] regions_reset;
     logic [REGIONS-1:0] regions_coupled;
     logic [3:0]  regions_rom_address;
+    logic [REGIONS-1:0]        regions_to_tvalid;
+    logic [REGIONS-1:0][511:0] regions_to_tdata;
+    logic [REGIONS-1:0][63:0]  regions_to_tkeep;
+    logic [REGIONS-1:0]        regions_to_tlast;
+    logic [REGIONS-1:0][31:0]  regions_to_uid;
+    logic [REGIONS-1:0][31:0]  regions_to_configuration;
+    logic [REGIONS-1:0][15:0]  regions_to_bytes;
+    logic [REGIONS-1:0][31:0]  regions_to_tag;
+    logic [REGIONS-1:0][7:0]   regions_to_used;
+    logic [REGIONS-1:0]        regions_from_tready;
     logic        unused;
 
+    // No descriptor comes with the packets of the platform, and there is no classifier: each is dropped and counted.
     snic_core #(.ADDRESS_BITS(ADDRESS_BITS), .REGIONS(REGIONS), .IDCODE(IDCODE)) core (
-        .regions_rom_data ('0),
+        .in_tuser            ('0),
+        .regions_rom_data    ('0),
+        .regions_to_tready   ('0),
+        .regions_from_tvalid ('0),
+        .regions_from_tdata  ('0),
+        .regions_from_tlast  ('0),
+        .regions_from_bytes  ('0),
+        .regions_from_tag    ('0),
+        .regions_from_drop   ('0),
         .*
     );
-    assign unused = &{regions_reset, regions_coupled, regions_rom_address};
+    assign unused = &{regions_reset, regions_coupled, regions_rom_address, regions_to_tvalid, regions_to_tdata,
+        regions_to_tkeep, regions_to_tlast, regions_to_uid, regions_to_configuration, regions_to_bytes, regions_to_tag,
+        regions_to_used, regions_from_tready};
 
     BUFGCE_DIV #(.BUFGCE_DIVIDE(2)) half (.I(clock), .CE(1'b1), .CLR(1'b0), .O(icap_clock));
 

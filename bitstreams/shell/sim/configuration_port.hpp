@@ -23,6 +23,15 @@ namespace snic {
 constexpr unsigned ROM_WORDS = 12;
 using Rom = std::array<uint32_t, ROM_WORDS>;
 
+// What a slot's ROM says of its NT: cycles, kbit/s, packets in a second (zero: any number).
+using RomSlot = std::array<uint32_t, 3>;
+using RomSlots = std::array<RomSlot, 8>;
+struct ChainRom {
+    Rom words{};
+    RomSlots slots{};
+    bool operator!=(const ChainRom& other) const { return words != other.words || slots != other.slots; }
+};
+
 // What goes wrong, as a test asks for it. Numbers are of words behind the next synchronisation.
 enum class Fault : uint32_t {
     None = 0,
@@ -66,26 +75,27 @@ inline uint32_t crc32(const uint32_t* words, size_t count) {
 }
 
 // A chain ROM of a test image with the identity of a build in it: what the region of it says.
-inline std::optional<Rom> decode_rom(const std::vector<uint32_t>& words, size_t at) {
+inline std::optional<ChainRom> decode_rom(const std::vector<uint32_t>& words, size_t at) {
     const size_t have = words.size() - at;
     if (have < 2 || words[at] != 0x534e4943) return std::nullopt;
     const unsigned version = words[at + 1] >> 16, slots = words[at + 1] & 0xffff;
     if ((version != 2 && version != 4) || slots < 1 || slots > 8) return std::nullopt;
     const size_t slot_words = version == 4 ? 6 : 4, identity = 2 + slots * slot_words;
     if (have < identity + 5 || words[at + identity + 4] != crc32(&words[at], identity + 4)) return std::nullopt;
-    Rom rom{};
+    ChainRom rom;
     for (size_t i = 0; i < slots; i++) {
         const uint32_t* slot = &words[at + 2 + i * slot_words];
         if (slot[0] == 0 || slot[2] == 0 || (slot[3] & 0xfe) != 0) return std::nullopt;
-        rom[i] = slot[0];
+        rom.words[i] = slot[0];
+        rom.slots[i] = {slot[1], slot[2], slot_words > 4 ? slot[4] : 0};
     }
-    for (size_t i = 0; i < 4; i++) rom[8 + i] = words[at + identity + i];
+    for (size_t i = 0; i < 4; i++) rom.words[8 + i] = words[at + identity + i];
     return rom;
 }
 
 // The one ROM in the frames.
-inline std::optional<Rom> find_rom(const std::vector<uint32_t>& frames) {
-    std::optional<Rom> found;
+inline std::optional<ChainRom> find_rom(const std::vector<uint32_t>& frames) {
+    std::optional<ChainRom> found;
     for (size_t at = 0; at < frames.size(); at++) {
         const auto rom = decode_rom(frames, at);
         if (rom && found && *rom != *found) return std::nullopt;
@@ -102,10 +112,11 @@ public:
     // It is being written.
     void wreck(unsigned number) { regions_[number] = {}; }
     // It was written, without a ROM or with this one.
-    void hold(unsigned number, const std::optional<Rom>& rom) {
+    void hold(unsigned number, const std::optional<ChainRom>& rom) {
         Region& region = regions_[number];
-        region = {rom, rom.has_value(), 0, 0};
+        region = {};
         if (!rom) return;
+        region = {rom->words, rom->slots, true, 0, 0};
         Rom& words = *region.rom;
         const Fault kind = faults_.kind;
         if (kind == Fault::RomEmpty) std::fill_n(words.begin(), 8, 0);
@@ -113,6 +124,8 @@ public:
         if (kind == Fault::RomNobody) words[8] = words[9] = words[10] = words[11] = 0;
         region.is_good = kind == Fault::None;
     }
+    // The NTs in it: zeros where there are none.
+    const RomSlots& slots(unsigned number) const { return regions_[number].slots; }
     bool may_be_coupled(unsigned number) const { return regions_[number].is_good; }
 
     // What the region says a cycle after this address.
@@ -132,6 +145,7 @@ public:
 private:
     struct Region {
         std::optional<Rom> rom;
+        RomSlots slots{};
         bool is_good = false;
         unsigned reads_of_last = 0, address = 0;
     };

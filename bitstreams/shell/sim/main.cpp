@@ -9,6 +9,11 @@
 //   S cycles                     -> cycles in all, longest access     lets time pass
 //   Z cycles                     -> 0                                 holds reset
 //   F kind number                -> 0                                 something goes wrong: Fault of configuration_port.hpp
+//   I count (cycle uid-there uid bytes byte...)... -> 0        packets for the port, from these cycles on, one behind the other
+//   A                            -> packets to come, count, cycle...          when those that went in did
+//   U                            -> count, (cycle bytes byte...)...    packets that came out, and when their first beats did
+//   H region conduct             -> 0                                 what a region does: Conduct of region_chains.hpp; of region
+//                                                                     255 whether the port out is ready now and then only
 //   O                            -> coupled, in reset, streams, aborts    regions, a bit for each; what ICAPE3 has met
 //
 // Numbers are little endian, of 32 bits; addresses of memory and counts of cycles of 64; status and responses of 8. A status
@@ -30,6 +35,7 @@
 
 #include "Vsnic_core.h"
 #include "configuration_port.hpp"
+#include "region_chains.hpp"
 #include "verilated.h"
 
 namespace {
@@ -197,12 +203,15 @@ public:
           port_(regions_, faults_, IDCODE),
           port_phase_(seed / 2 % 2),
           top_(std::make_unique<Vsnic_core>(&context)) {
+        for (unsigned i = 0; i < REGIONS; i++) chains_.emplace_back(draw_, i);
         reset(8);
     }
     ~Shell() { top_->final(); }
 
     Memory& memory() { return memory_; }
     Faults& faults() { return faults_; }
+    snic::Wires& wires() { return wires_; }
+    snic::Chain<Draw>& chain(unsigned number) { return chains_[number]; }
     const snic::ConfigurationPort<Draw>& port() const { return port_; }
     uint32_t coupled() const { return top_->regions_coupled; }
     uint32_t in_reset() const { return top_->regions_reset; }
@@ -212,9 +221,11 @@ public:
     void tick() {
         memory_.drive(*top_, now_);
         drive_regions();
+        wires_.drive(*top_, now_, draw_);
         top_->clock = 0;
         top_->eval();
         if (!top_->reset) memory_.edge(*top_, now_);
+        if (!top_->reset) wires_.edge(*top_, now_);
         edge_of_regions();
         // What the host sees at the edge.
         took_aw_ = top_->control_awvalid && top_->control_awready;
@@ -238,6 +249,7 @@ public:
         top_->reset = 1;
         step(cycles);
         memory_.reset();
+        wires_.reset();
         top_->reset = 0;
     }
 
@@ -301,6 +313,7 @@ private:
         top_->icap_prerror = pins.prerror;
         top_->icap_o = pins.o;
         for (unsigned i = 0; i < REGIONS; i++) top_->regions_rom_data[i] = rom_words_[i];
+        for (auto& chain : chains_) chain.drive(*top_, now_);
     }
 
     void edge_of_regions() {
@@ -308,6 +321,11 @@ private:
             rom_words_[i] = regions_.word(i, top_->regions_rom_address);
             const bool is_coupled = now_ > 0 && (top_->regions_coupled >> i & 1);
             if (is_coupled && !regions_.may_be_coupled(i)) fail("a region without a valid ROM is coupled");
+            const bool moves = ((top_->regions_to_tvalid | top_->regions_from_tready) >> i & 1) != 0;
+            if (now_ > 0 && !top_->reset && moves && !is_coupled) fail("packets of a region that is not coupled");
+            const bool in_reset = top_->reset || (top_->regions_reset >> i & 1);
+            chains_[i].edge(*top_, now_, in_reset);
+            if (in_reset) chains_[i].fill(regions_.slots(i));
         }
         // The clock of the port is half of this one, in either phase.
         if (now_ % 2 == port_phase_)
@@ -319,6 +337,8 @@ private:
     Memory memory_;
     snic::Regions<Draw> regions_;
     snic::ConfigurationPort<Draw> port_;
+    std::deque<snic::Chain<Draw>> chains_;
+    snic::Wires wires_;
     const unsigned port_phase_;
     uint32_t rom_words_[REGIONS] = {};
     std::unique_ptr<Vsnic_core> top_;
@@ -410,6 +430,44 @@ void move_memory(Shell& shell, bool into) {
     }
 }
 
+void send_packets(Shell& shell) {
+    for (uint32_t left = number<uint32_t>(); left > 0; left--) {
+        snic::Wires::Packet packet;
+        packet.cycle = number<uint64_t>();
+        packet.has_uid = number<uint32_t>() != 0;
+        packet.uid = number<uint32_t>();
+        packet.bytes.resize(number<uint32_t>());
+        if (!take(packet.bytes.data(), packet.bytes.size())) fail("a frame that is cut");
+        shell.wires().send(std::move(packet));
+    }
+    give(uint8_t{0});
+}
+
+void say_arrived(Shell& shell) {
+    const auto cycles = shell.wires().take_arrived();
+    give(static_cast<uint32_t>(shell.wires().to_send()));
+    give(static_cast<uint32_t>(cycles.size()));
+    for (const uint64_t cycle : cycles) give(cycle);
+}
+
+void say_received(Shell& shell) {
+    const auto packets = shell.wires().take_received();
+    give(static_cast<uint32_t>(packets.size()));
+    for (const auto& packet : packets) {
+        give(packet.cycle);
+        give(static_cast<uint32_t>(packet.bytes.size()));
+        std::fwrite(packet.bytes.data(), 1, packet.bytes.size(), stdout);
+    }
+}
+
+void set_conduct(Shell& shell) {
+    const auto region = number<uint32_t>(), conduct = number<uint32_t>();
+    if (conduct >= snic::CONDUCTS || (region >= REGIONS && region != 255)) fail("no such conduct");
+    if (region == 255) shell.wires().out_stutters = conduct != 0;
+    else shell.chain(region).conduct = static_cast<snic::Conduct>(conduct);
+    give(uint8_t{0});
+}
+
 void serve(Shell& shell) {
     for (char what; take(&what, 1); std::fflush(stdout)) {
         switch (what) {
@@ -433,6 +491,10 @@ void serve(Shell& shell) {
                 shell.faults().number = number<uint32_t>();
                 give(uint8_t{0});
                 break;
+            case 'I': send_packets(shell); break;
+            case 'A': say_arrived(shell); break;
+            case 'U': say_received(shell); break;
+            case 'H': set_conduct(shell); break;
             case 'O':
                 give(shell.coupled());
                 give(shell.in_reset());

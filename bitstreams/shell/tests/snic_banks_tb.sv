@@ -1,4 +1,4 @@
-// Packets of the old bank, which the shell does not have yet: a commit waits for them, and leaves their rows alone.
+// Packets of the old bank: a commit waits for them, and leaves their rows alone.
 
 module snic_banks_tb
     import snic_map_pkg::*;
@@ -21,9 +21,26 @@ module snic_banks_tb
     logic [INDEX_BITS-1:0] index = RATE;
     word_t write_data = 32'd0;
     word_t read_data;
+    logic [1:0] used;
+    logic [1:0][31:0] used_by;
+    logic  active;
+    logic  is_clear;
+    logic [TABLES-1:0] look = '0;
+    logic  look_bank = 1'b0;
+    logic [11:0] look_row = 12'd0;
+    logic [5:0][31:0] dag_row;
+    logic [3:0][31:0] stage_row;
+    logic [1:0][31:0] chain_row;
+    logic [1:0][31:0] instance_row;
+    logic [1:0][31:0] region_row;
+    logic [1:0][31:0] credit_row;
     int    checks = 0;
 
     snic_banks banks (.*);
+
+    // The first bank is the old one of the commit below, and nobody waits for packets of the other.
+    assign used    = {1'b1, waits != 32'd0};
+    assign used_by = {32'hf0, waits};
 
     always #2 clock = !clock;
 

@@ -95,15 +95,19 @@ impl RtlProcess {
         Ok(Self { child, requests, answers })
     }
 
-    fn send(&mut self, parts: &[&[u8]]) -> io::Result<()> {
+    pub(crate) fn send(&mut self, parts: &[&[u8]]) -> io::Result<()> {
         parts.iter().try_for_each(|part| self.requests.write_all(part))?;
         self.requests.flush()
     }
 
-    fn take<const N: usize>(&mut self) -> io::Result<[u8; N]> {
+    pub(crate) fn take<const N: usize>(&mut self) -> io::Result<[u8; N]> {
         let mut bytes = [0; N];
         self.answers.read_exact(&mut bytes)?;
         Ok(bytes)
+    }
+
+    pub(crate) const fn answers(&mut self) -> &mut BufReader<ChildStdout> {
+        &mut self.answers
     }
 
     fn response(&mut self) -> io::Result<Response> {

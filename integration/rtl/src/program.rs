@@ -72,7 +72,8 @@ impl Shell {
         sources.push(self.folder.join("sim/main.cpp"));
         let mut hashed = ARGUMENTS.join(" ").into_bytes();
         hashed.extend(Command::new("verilator").arg("--version").output()?.stdout);
-        let headers = [self.folder.join("sim/configuration_port.hpp")];
+        let headers = ["configuration_port.hpp", "region_chains.hpp"];
+        let headers = headers.map(|name| self.folder.join("sim").join(name));
         for source in sources.iter().chain(&headers) {
             hashed.extend(fs::read(source)?);
         }

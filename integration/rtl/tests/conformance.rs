@@ -111,7 +111,7 @@ const LEFT_OUT: [(&str, &[&str]); 3] = [
         ],
     ),
     (
-        "packets: a data path",
+        "packets of DAGs with token buckets, and latencies",
         &[
             "what_comes_in_goes_out_or_is_dropped_for_a_cause",
             "parts_of_latencies_sum_up_and_as_many_packets_are_sampled_as_the_rule_says",

@@ -63,6 +63,7 @@ struct Tried {
     loads_failed: usize,
     loads_reset: usize,
     loads_twice: usize,
+    no_link: usize,
 }
 
 /// The table of a bank's word, and its place in its row.
@@ -80,9 +81,12 @@ fn is_kept(word: usize) -> bool {
     table.kept_words() >> place & 1 == 1
 }
 
-/// A value for a word of the shadow bank that names no link: no host writes one to a card without links, of which the model
-/// refuses the commit and the shell does not look.
-fn without_link(at: Address, value: u32) -> u32 {
+/// A value for a word of the shadow bank that seldom names a link: the commit of a row with one is refused, until it is written again or
+/// there is an abort.
+fn seldom_a_link(at: Address, value: u32, is_free: bool) -> u32 {
+    if is_free {
+        return value;
+    }
     match place_of((at - SHADOW_BANK) as usize / 4) {
         (Table::Instance, 0) => value & !(1 << 30),
         (Table::Dag, 3) => value & !(1 << 31),
@@ -141,7 +145,7 @@ impl Pair {
         for word in 0..table.row_words() {
             if self.rng.random_ratio(3, 4) {
                 let at = at + 4 * word as u32;
-                let value = without_link(at, self.rng.random());
+                let value = seldom_a_link(at, self.rng.random(), self.rng.random_ratio(1, 40));
                 self.write(at, value);
             }
         }
@@ -155,7 +159,8 @@ impl Pair {
             let count = self.rng.random_range(0..40).min((SHADOW_BANK + BANK_BYTES - at) / 4);
             records.extend([at, count]);
             for offset in 0..count {
-                let value = without_link(at + 4 * offset, self.rng.random());
+                let is_free = self.rng.random_ratio(1, 40);
+                let value = seldom_a_link(at + 4 * offset, self.rng.random(), is_free);
                 records.push(value);
                 self.model.write(at + 4 * offset, value).expect("it is in the shadow bank");
             }
@@ -260,6 +265,9 @@ impl Pair {
             }
         }
         self.rest();
+        let is_no_link = self.model.read(COMMIT_STATUS) == Ok(COMMIT_NO_LINK);
+        self.tried.no_link += usize::from(is_no_link);
+        self.same(COMMIT_STATUS);
     }
 
     /// A bitstream, mostly a valid one.
@@ -443,6 +451,7 @@ fn beside_the_model(seed: u32) {
         pair.tried;
     let Tried { loads, loads_failed, loads_reset, loads_twice, .. } = pair.tried;
     let least = [commits / 4, aborts, while_busy, transfers_refused, refused, nonsense];
+    assert!(pair.tried.no_link > 0, "no commit named a link: {:?}", pair.tried);
     assert!(loads > 30 && loads_failed > 5, "too little was tried: {:?}", pair.tried);
     assert!(loads_reset > 0 && loads_twice > 0, "too little was tried: {:?}", pair.tried);
     assert!(least.iter().all(|times| *times > 2), "too little was tried: {:?}", pair.tried);

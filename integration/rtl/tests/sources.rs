@@ -42,7 +42,7 @@ fn verilator_has_no_warning() {
     }
 }
 
-/// Packets of the old bank, which the whole shell does not have yet: the banks' own bench has them.
+/// The banks' own bench: packets of the old bank for as long as it takes.
 #[test]
 fn a_commit_waits_for_packets_of_the_old_bank() {
     if !is_there() {

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use snic_tables::registers::*;
 use snic_tables::{
-    BANK_WORDS, ChainRow, ClassifierRow, CreditReservation, CreditRow, DagRow, Guest, InstanceRow,
-    PageRow, RateLimiterRow, RegionRow, RowCodec, StageRow, Steering, Table,
+    BANK_WORDS, ChainRow, ClassifierRow, CreditReservation, CreditRow, DagRow, DropCause, Guest,
+    InstanceRow, PageRow, RateLimiterRow, RegionRow, RowCodec, StageRow, Steering, Table,
 };
 
 /// Bits of a byte address on the control interface: `ADDRESS_BITS` of `bitstreams/flow/rtl/snic_control.v`.
@@ -27,10 +27,12 @@ fn addresses() -> Vec<(&'static str, Address)> {
     let control = named![
         LOAD_REGION LOAD_BUFFER_LOW LOAD_BUFFER_HIGH LOAD_BYTES LOAD_START LOAD_STATUS LOAD_PROGRESS LOAD_ERROR
         BULK_BUFFER_LOW BULK_BUFFER_HIGH BULK_BYTES BULK_START BULK_STATUS MAGIC LAYOUT CAPABILITIES REGION_COUNT
-        IDCODE BOOT_ID LINK_COUNT TABLE_VERSION COMMIT ABORT COMMIT_STATUS COMMIT_WAITS CLOCK_CYCLES
+        IDCODE BOOT_ID LINK_COUNT TABLE_VERSION COMMIT ABORT COMMIT_STATUS COMMIT_WAITS CLOCK_CYCLES PACKETS_IN PACKETS_OUT
+        DROPS DAG_LOAD
     ];
     let windows = named![
-        REGIONS REGION_PAGE REGION_STATUS REGION_CONTROL REGION_DIGEST REGION_DIGEST_NEXT REGION_NTS REGION_IDENTITY
+        REGIONS REGION_PAGE REGION_STATUS REGION_CONTROL REGION_IN_FLIGHT REGION_DIGEST REGION_DIGEST_NEXT REGION_NTS
+        REGION_IDENTITY
         ACTIVE_BANK SHADOW_BANK BANK_BYTES
     ];
     control.into_iter().chain(windows).collect()
@@ -153,6 +155,9 @@ fn columns(text: &mut String) {
     column(text, "DAG_LINK", &guest(0, 0), &guest(u8::MAX, 0));
     column(text, "DAG_HOME_UID", &guest(0, 0), &guest(0, u32::MAX));
     let stage = StageRow { chains: [0; 4], join_mask: 0, next: 0, last: false };
+    // All ones would be none.
+    let first = |first| StageRow { chains: [first, 0, 0, 0], ..stage };
+    column(text, "STAGE_CHAIN_FIRST", &first(0x00ff), &first(0xff00));
     column(text, "STAGE_JOIN_MASK", &stage, &StageRow { join_mask: u8::MAX, ..stage });
     column(text, "STAGE_NEXT", &stage, &StageRow { next: u16::MAX, ..stage });
     column(text, "STAGE_LAST", &stage, &StageRow { last: true, ..stage });
@@ -169,6 +174,8 @@ fn columns(text: &mut String) {
     column(text, "INSTANCE_LINK", &away, &InstanceRow::on_link(u8::MAX, 0, 0));
     column(text, "INSTANCE_ENTRY", &away, &InstanceRow::on_link(0, u16::MAX, 0));
     column(text, "INSTANCE_WEIGHT", &instance, &InstanceRow { weight_kbps: u32::MAX, ..instance });
+    let region = RegionRow { user_nt: false, bitstream_tag: 0, nts: [0; 8] };
+    column(text, "REGION_TAG", &region, &RegionRow { bitstream_tag: u32::MAX, ..region });
     let credit = CreditRow { initial: [0; 8], reservation: CreditReservation::Chain };
     let mut first = credit;
     first.initial[0] = 127;
@@ -206,6 +213,18 @@ fn table_numbers(text: &mut String, name: &str, number: impl Fn(Table) -> usize)
     );
 }
 
+/// A name of words that begin with capitals, as constants have it.
+fn upper_snake(name: &str) -> String {
+    let mut text = String::new();
+    for letter in name.chars() {
+        if letter.is_uppercase() && !text.is_empty() {
+            text.push('_');
+        }
+        text.extend(letter.to_uppercase());
+    }
+    text
+}
+
 fn package() -> String {
     let mut text = "// The register map and the tables for the shell: numbers only.\n\
         // Made from the crate snic-tables, whose test `shell` holds it against that and writes it; do not edit.\n\n\
@@ -225,6 +244,12 @@ fn package() -> String {
     for (name, value) in values() {
         let _ = writeln!(text, "    localparam word_t {name} = 32'h{value:x};");
     }
+    text.push_str("\n    // Causes of drops, in the order of their counters.\n");
+    for cause in DropCause::ALL {
+        let name = upper_snake(&format!("{cause:?}"));
+        let _ = writeln!(text, "    localparam int unsigned DROP_{name} = {};", cause as u32);
+    }
+    let _ = writeln!(text, "    localparam int unsigned DROP_CAUSES = {};", DropCause::ALL.len());
     text.push_str("\n    // Tables, in the order in a bank.\n");
     for table in Table::ALL {
         let name = format!("{table:?}").to_uppercase();
