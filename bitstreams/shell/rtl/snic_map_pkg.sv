@@ -212,6 +212,8 @@ package snic_map_pkg;
     localparam int unsigned CHAIN_FIRST_BITS = 16;
     localparam int unsigned CHAIN_INSTANCES_LOW = 0;
     localparam int unsigned CHAIN_INSTANCES_BITS = 16;
+    localparam int unsigned CHAIN_BY_FLOW_LOW = 29;
+    localparam int unsigned CHAIN_BY_FLOW_BITS = 1;
     localparam int unsigned CHAIN_BY_LOAD_LOW = 30;
     localparam int unsigned CHAIN_BY_LOAD_BITS = 1;
     localparam int unsigned INSTANCE_REGION_LOW = 0;

@@ -150,7 +150,7 @@ proptest! {
     }
 }
 
-/// Two instances of which one is slow, the second of which comes while packets of these flows pass: packets that left before one of
+/// Two instances of which one is slow, the second of which comes while packets of these flows pass, no more than either serves: packets that left before one of
 /// their flow that was sent earlier, and packets that left in all.
 fn overtaken(steering: Steering, reservation: CreditReservation, flows: u16) -> (usize, usize) {
     let mut rig = with(reservation, 8).scheduled(steering, reservation);
@@ -166,7 +166,7 @@ fn overtaken(steering: Steering, reservation: CreditReservation, flows: u16) -> 
     set_instances(&mut rig, 1);
     for source_port in 0..flows {
         let header = Header { dag: Some(uid(1)), source_port, protocol: 17, ..Header::default() };
-        let rate = Bandwidth::from_mbps(40_000 / u64::from(flows));
+        let rate = Bandwidth::from_mbps(12_000 / u64::from(flows));
         rig.card.attach(TrafficSource::new(header, rate, Sizes::imix()).poisson()).expect("valid");
     }
     rig.card.keep_trace(1 << 20);
@@ -188,9 +188,9 @@ fn overtaken(steering: Steering, reservation: CreditReservation, flows: u16) -> 
 fn steered_by_flow_no_packet_overtakes_another_of_its_flow_when_an_instance_comes() {
     for flows in [1, 12, 200] {
         let (late, all) = overtaken(Steering::RoundRobin, CreditReservation::Chain, flows);
-        assert!(late > 20, "{late} of {all} in turns, {flows} flows");
+        assert!(late > 0, "{late} of {all} in turns, {flows} flows");
         let (late, all) = overtaken(Steering::ByFlow, CreditReservation::Chain, flows);
-        assert!(all > 5_000, "{all}");
+        assert!(all > 1_000, "{all}");
         assert_eq!(late, 0, "of {all}, {flows} flows");
     }
 }

@@ -68,8 +68,8 @@ pub fn stage() -> impl Strategy<Value = StageRow> {
 }
 
 pub fn chain() -> impl Strategy<Value = ChainRow> {
-    let all = [Steering::RoundRobin, Steering::LeastLoaded, Steering::ByFlow];
-    (any::<(u16, u16)>(), proptest::sample::select(&all[..])).prop_map(
+    const ALL: &[Steering] = &[Steering::RoundRobin, Steering::LeastLoaded, Steering::ByFlow];
+    (any::<(u16, u16)>(), proptest::sample::select(ALL)).prop_map(
         |((first_instance, instances), steering)| ChainRow { first_instance, instances, steering },
     )
 }
