@@ -202,7 +202,7 @@ fn in_zone(number: usize) -> PlacementDefaults {
     PlacementDefaults { zones: [zone(number)].into(), ..PlacementDefaults::default() }
 }
 
-/// What a tenant leaves open is as the policy says: its own part first, then that for all. It stays so for the DAG.
+/// A tenant's own part of the policy comes first, then that for all. It stays so for the DAG.
 #[test]
 fn placements_that_are_left_open_are_as_the_policy_says() {
     let mut fleet = Fleet::new(4);
