@@ -15,6 +15,8 @@ use crate::site::Site;
 use crate::support;
 use crate::traffic::Traffic;
 
+/// Frames that arrived, by host.
+type Arrived = [Vec<Vec<u8>>; 2];
 type Chain = &'static [(&'static str, Option<&'static str>)];
 
 const NAT: &str = r#"{"inside":["10.0.0.0/30","fd00::/126"],"external":["10.1.0.200","fd01::c8"],"forwards":[
@@ -83,7 +85,7 @@ impl Side {
     }
 
     /// Frames that are at the hosts.
-    fn arrivals(&mut self, frames: &mut [Vec<Vec<u8>>; 2]) {
+    fn arrivals(&mut self, frames: &mut Arrived) {
         for (host, frames) in self.hosts.iter_mut().zip(frames) {
             loop {
                 match host.receive(&self.pool).expect("the device is there") {
@@ -97,7 +99,7 @@ impl Side {
     }
 
     /// Waits until all that was sent has left the card or stays there: adds what arrived at the hosts. The card's counts.
-    fn settle(&mut self, frames: &mut [Vec<Vec<u8>>; 2]) -> Result<Observation, String> {
+    fn settle(&mut self, frames: &mut Arrived) -> Result<Observation, String> {
         let (mut before, until) = (None, Instant::now() + LONGEST);
         loop {
             self.arrivals(frames);
@@ -195,7 +197,7 @@ impl Pair {
     /// Sends frames of a host through both, and compares all that comes of them: the frames that arrived, and the packets that passed
     /// in the kernel so far. A timer of an NT, such as that of a fragment that waits for its first, may be due at one card earlier than
     /// at the other, so what differs may do so for a while.
-    fn pass(&mut self, host: usize, sent: &[Vec<u8>]) -> Result<([Vec<Vec<u8>>; 2], u64), String> {
+    fn pass(&mut self, host: usize, sent: &[Vec<u8>]) -> Result<(Arrived, u64), String> {
         for frame in sent {
             self.fast.send(host, frame);
             self.slow.send(host, frame);

@@ -72,6 +72,11 @@ fn chain(nodes: &[&str], instance: Instance) -> VirtualChain {
     VirtualChain { nodes, instances: vec![instance] }
 }
 
+fn internet_mix() -> Vec<dag::PacketSize> {
+    let sizes = [(64, 7), (594, 4), (1_518, 1)];
+    sizes.map(|(bytes, weight)| dag::PacketSize { bytes, weight }).to_vec()
+}
+
 /// A DAG with a fork, ready.
 pub fn web() -> Dag {
     let nat = chain(&["nat"], instance(0, "dag-d-sim-16", &[("nat", "nat"), ("firewall", "")]));
@@ -97,11 +102,7 @@ pub fn web() -> Dag {
         ]),
         states: Vec::new(),
         bandwidth_bps: 10 * GBPS,
-        packet_sizes: vec![
-            dag::PacketSize { bytes: 64, weight: 7 },
-            dag::PacketSize { bytes: 594, weight: 4 },
-            dag::PacketSize { bytes: 1_518, weight: 1 },
-        ],
+        packet_sizes: internet_mix(),
         trusted_tenants: Vec::new(),
         card_affinity: None,
         placement: None,
