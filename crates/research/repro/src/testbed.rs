@@ -94,7 +94,7 @@ impl Testbed {
     /// The same with a card whose draws are from this seed.
     ///
     /// # Errors
-    /// As [`Testbed::new`].
+    /// The same errors as [`Testbed::new`].
     pub fn with_seed(setup: &Setup<'_>, seed: u64) -> Result<Self> {
         let card = SimCard::with_options(setup.card.clone(), seed, setup.options)?;
         Self::with_card(setup, card, setup.card.clone(), &setup.nts)
@@ -103,7 +103,7 @@ impl Testbed {
     /// The same where the control plane is told another profile than the card's, and other things of NTs than are so.
     ///
     /// # Errors
-    /// As [`Testbed::new`].
+    /// The same errors as [`Testbed::new`].
     pub fn with_profile(setup: &Setup<'_>, profile: CardProfile, nts: &[NtType]) -> Result<Self> {
         let card = SimCard::with_options(setup.card.clone(), 1, setup.options)?;
         Self::with_card(setup, card, profile, nts)

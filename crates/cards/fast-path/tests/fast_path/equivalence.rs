@@ -281,7 +281,7 @@ fn compare(purpose: &str, chain: Chain, seed: u64, packets: u64) -> Option<u64> 
     Some(in_kernel)
 }
 
-/// Gives both cards' DAG its configurations anew, which ends all rules.
+/// Configures the DAG's NTs again on both cards, which ends all rules: firewalls with other settings, the rest with the same.
 fn reprogram(traffic: &mut Traffic, chain: Chain, benches: [&mut support::Bench; 2]) {
     let mut told: Vec<Option<&str>> = chain.iter().map(|(_, told)| *told).collect();
     let firewalls = [FIREWALL, WITHOUT_MEMORY];
